@@ -1,0 +1,18 @@
+"""What every test file shares."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+REPO = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope='session')
+def shared() -> Path:
+    """The folder of real images and weights beside the repository; skips where it is absent."""
+    folder = REPO.parent / 'shared'
+    if not (folder / 'data').is_dir():
+        pytest.skip('needs the folder of real images and weights beside the repository')
+    return folder
