@@ -1,0 +1,21 @@
+"""Data: the embedded scenes, and the checks of real data sets before they are used."""
+
+from .scene_classes import (
+    SCENE_CLASSES,
+    SCENE_LABELS,
+    SCENE_PALETTE,
+    SCENE_THING_CLASSES,
+    SCENE_THINGS,
+)
+from .scenes import SCENE_SIZE, ScenePaths, write_scenes
+
+__all__ = [
+    'SCENE_CLASSES',
+    'SCENE_LABELS',
+    'SCENE_PALETTE',
+    'SCENE_SIZE',
+    'SCENE_THINGS',
+    'SCENE_THING_CLASSES',
+    'ScenePaths',
+    'write_scenes',
+]
