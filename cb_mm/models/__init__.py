@@ -1,0 +1,6 @@
+"""Backbones, pyramid and heads. Importing this package registers them with mmengine."""
+
+from .pyramid import FeaturePyramid
+from .vit import ViTCB
+
+__all__ = ['FeaturePyramid', 'ViTCB']

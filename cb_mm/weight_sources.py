@@ -1,0 +1,135 @@
+"""Where weights come from: a local file, an address, the original .npz files, timm's hub."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import zipfile
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlparse
+
+import numpy as np
+import timm
+import torch
+from timm.models.vision_transformer import VisionTransformer
+
+from .checkpoint import read_checkpoint
+from .errors import UserError
+
+SUFFIXES = ('.pth', '.pt', '.bin', '.ckpt', '.tar', '.pkl', '.safetensors', '.npz')
+
+
+def read_weights(source: str | Path, trust: bool = False) -> tuple[Any, str | None]:
+    """What a file, an address or a hub model holds, and its layout where the source tells it."""
+    text = str(source)
+    if re.match(r'https?://', text):
+        return _read_file(_download(text), trust)
+    if text.startswith(('hf-hub:', 'hf_hub:')) or _is_timm_name(text):
+        return _from_hub(text), 'timm'
+    if Path(text).expanduser().suffix in SUFFIXES or Path(text).expanduser().exists():
+        return _read_file(Path(text).expanduser(), trust)
+    near = difflib.get_close_matches(text.split('.')[0], timm.list_models(), n=3)
+    raise UserError(
+        f'{text!r} is neither a file ({", ".join(SUFFIXES)}), nor an address, nor the name of a '
+        'timm model.' + (f' Did you mean {", ".join(near)}?' if near else '')
+    )
+
+
+def _is_timm_name(text: str) -> bool:
+    return not Path(text).exists() and '/' not in text and timm.is_model(text)
+
+
+def _read_file(path: Path, trust: bool) -> tuple[Any, str | None]:
+    if path.suffix == '.npz':
+        return read_npz(path), 'npz'
+    return read_checkpoint(path, trust=trust), None
+
+
+def _download(address: str) -> Path:
+    folder = Path(torch.hub.get_dir()) / 'checkpoints'
+    file = folder / Path(urlparse(address).path).name
+    if not file.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            torch.hub.download_url_to_file(address, str(file), progress=False)
+        except OSError as error:  # urllib's errors are OSErrors
+            raise UserError(
+                f'{address} could not be downloaded ({error}). Without a network, fetch it '
+                'elsewhere and give the path of the file.'
+            ) from error
+    return file
+
+
+def _from_hub(name: str) -> dict[str, torch.Tensor]:
+    """State dict of a pretrained timm model, without its classifier."""
+    try:
+        return timm.create_model(name, pretrained=True, num_classes=0).state_dict()
+    except Exception as error:  # each of the hub's clients has its own errors
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise UserError(
+            f'the weights of the timm model {name!r} could not be fetched from the hub ({reason}). '
+            'Without a network, fetch them elsewhere and give the path of the file.'
+        ) from error
+
+
+def read_npz(path: Path) -> dict[str, torch.Tensor]:
+    """The original JAX weights as timm's state dict, at the size they were trained at.
+
+    timm's own loader copies such a file into a model; the model is built here to the measures of
+    the file.
+    """
+    if not path.is_file():
+        raise UserError(f'checkpoint {path} does not exist.')
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            shapes = {key: archive[key].shape for key in archive.files}
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
+        raise UserError(
+            f'checkpoint {path} is cut off or is not an .npz archive ({error}). Download it again.'
+        ) from error
+    try:
+        model = VisionTransformer(**_measures(shapes))
+        model.load_pretrained(str(path))
+    except (KeyError, ValueError, RuntimeError, StopIteration) as error:
+        raise UserError(
+            f'checkpoint {path} is not the .npz of a plain Vision Transformer ({error!r}). It '
+            f'holds e.g. {", ".join(sorted(shapes)[:3])}.'
+        ) from error
+    heads = [key for key in shapes if re.search(r'(^|/)(head|pre_logits|MAPHead_0)/', key)]
+    # Only their names matter: the report says that they were left out.
+    spare = {re.search(r'(head|pre_logits|MAPHead_0)/.*', key)[0]: torch.empty(0) for key in heads}
+    return {**model.state_dict(), **spare}
+
+
+def _measures(shapes: dict[str, tuple[int, ...]]) -> dict[str, Any]:
+    """Arguments of timm's VisionTransformer for the arrays of an .npz file."""
+    patches = next(key for key in shapes if re.search(r'(^|/)embedding/kernel$', key))
+    root = patches.removesuffix('embedding/kernel')
+    height, _, channels, width = shapes[patches]
+    blocks = {m[1] for key in shapes if (m := re.search(r'encoderblock_(\d+)/', key))}
+    stacked = shapes.get(f'{root}Transformer/encoderblock/LayerNorm_0/scale')
+    query = next(shapes[key] for key in shapes if key.endswith('query/kernel') and 'block' in key)
+    hidden = next(
+        shapes[key] for key in shapes if key.endswith('Dense_0/kernel') and 'block' in key
+    )
+    positions = next(shapes[key] for key in shapes if key.endswith('pos_embedding'))
+    class_token = f'{root}cls' in shapes
+    # Later files have no position for the class token.
+    cells = positions[1]
+    no_embed_class = class_token and round(cells**0.5) ** 2 == cells
+    grid = round((cells - int(class_token and not no_embed_class)) ** 0.5)
+    return {
+        'img_size': grid * height,
+        'patch_size': height,
+        'in_chans': channels,
+        'num_classes': 0,
+        'global_pool': 'token' if class_token else 'avg',
+        'fc_norm': False,
+        'embed_dim': width,
+        'depth': stacked[0] if stacked else len(blocks),
+        'num_heads': query[-2],
+        'mlp_ratio': shapes[dense][-1] / width,
+        'class_token': class_token,
+        'no_embed_class': no_embed_class,
+    }
