@@ -7,6 +7,7 @@ both search: ``backbone=dict(type='ViTCB', ...)`` then works in anyone's config,
 
 import sys as _sys
 from importlib.util import find_spec as _find_spec
+from itertools import pairwise as _pairwise
 
 from .version import __version__
 
@@ -15,8 +16,7 @@ __all__ = ['__version__']
 
 def _running_doctor() -> bool:
     """True under ``python -m cb_mm.doctor``, which must start where nothing else imports."""
-    words = _sys.orig_argv
-    return any(pair == ('-m', 'cb_mm.doctor') for pair in zip(words, words[1:], strict=False))
+    return ('-m', 'cb_mm.doctor') in _pairwise(_sys.orig_argv)
 
 
 def _register() -> None:
@@ -24,14 +24,20 @@ def _register() -> None:
         from .family import NO_FAMILY
 
         raise ImportError(NO_FAMILY)
-    # The ops come first: mmdet cannot be imported without them.
-    from . import mmcv_ops
+    try:
+        # The ops come first: mmdet cannot be imported without them.
+        from . import mmcv_ops
 
-    mmcv_ops.install()
-    from . import checkpoint
+        mmcv_ops.install()
+        from . import checkpoint
 
-    checkpoint.install()
-    from . import models  # noqa: F401  (importing registers)
+        checkpoint.install()
+        from . import models  # noqa: F401  (importing registers)
+    except (ImportError, RuntimeError) as error:  # RuntimeError: torch and torchvision differ
+        raise ImportError(
+            f'cb_mm cannot start here: {error}\n'
+            'Run "python -m cb_mm.doctor": it says what does not fit and how to mend it.'
+        ) from error
 
 
 if not _running_doctor():

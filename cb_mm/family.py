@@ -48,10 +48,7 @@ def families_found(installed: dict[str, str]) -> dict[str, dict[str, str]]:
     """For each family of which anything is installed: distribution name -> version."""
     found = {
         family: {
-            name: installed[name]
-            for names in parts.values()
-            for name in names
-            if name in installed
+            name: installed[name] for names in parts.values() for name in names if name in installed
         }
         for family, parts in FAMILIES.items()
     }

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+import cb_mm  # noqa: F401  (before any test imports mmcv.ops: it supplies the ops)
+
 REPO = Path(__file__).resolve().parent.parent
 
 

@@ -1,0 +1,51 @@
+# make env     build the environment in .venv (again only when the pins change)
+# make test    the environment, then the whole test suite
+# make lint    the environment, then ruff
+#
+# FAMILY=openmmlab uses the original OpenMMLab releases, in an environment of their own.
+# PYTHON=python3.12 chooses the interpreter.
+
+FAMILY ?= onedl
+PYTHON ?= python3
+VENV := $(if $(filter onedl,$(FAMILY)),.venv,.venv-$(FAMILY))
+BIN := $(VENV)/bin
+
+ifeq ($(filter $(FAMILY),onedl openmmlab),)
+$(error FAMILY is "$(FAMILY)"; it must be onedl or openmmlab)
+endif
+
+.PHONY: env test lint clean
+.DEFAULT_GOAL := test
+
+# The stamp holds a checksum of the pins, not a date: a fresh checkout has new dates, not new pins.
+env:
+	@pins="$$(cat constraints.txt pyproject.toml | cksum)"; \
+	if [ "$$(cat $(VENV)/.pins 2>/dev/null)" != "$$pins" ]; then \
+		$(MAKE) --no-print-directory build-env && echo "$$pins" > $(VENV)/.pins; \
+	fi
+
+# MMCV_WITH_OPS=0: mmcv stays pure Python, so that no compiler is needed (see cb_mm/mmcv_ops.py).
+# The last install: mmcv asks for opencv-python, whose files need libGL and lie over those of its
+# headless twin. Writing the twin's files again, last, makes cv2 import on a server.
+.PHONY: build-env
+build-env:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+		{ echo "cb_mm needs Python 3.10 or newer; $(PYTHON) is $$($(PYTHON) -V 2>&1). Try: make PYTHON=python3.12 ..."; exit 2; }
+	@echo "Building $(VENV) ($(FAMILY)): a few minutes, mostly downloading torch"
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+	MMCV_WITH_OPS=0 $(BIN)/python -m pip install --quiet --progress-bar off \
+		--constraint constraints.txt --editable ".[$(FAMILY),dev]"
+	$(BIN)/python -m pip install --quiet --progress-bar off --no-deps --force-reinstall \
+		--constraint constraints.txt opencv-python-headless
+	$(BIN)/python -m cb_mm.doctor
+
+test: env
+	$(BIN)/python -m pytest
+
+lint: env
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+clean:
+	rm -rf .venv .venv-openmmlab build *.egg-info .pytest_cache .ruff_cache
