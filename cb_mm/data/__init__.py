@@ -1,5 +1,6 @@
 """Data: the embedded scenes, and the checks of real data sets before they are used."""
 
+from .check import Problem, Report, check, check_ade20k, check_coco, require
 from .scene_classes import (
     SCENE_CLASSES,
     SCENE_LABELS,
@@ -16,6 +17,12 @@ __all__ = [
     'SCENE_SIZE',
     'SCENE_THINGS',
     'SCENE_THING_CLASSES',
+    'Problem',
+    'Report',
     'ScenePaths',
+    'check',
+    'check_ade20k',
+    'check_coco',
+    'require',
     'write_scenes',
 ]

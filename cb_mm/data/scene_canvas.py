@@ -34,10 +34,12 @@ def noise_tile(roughness: float) -> np.ndarray:
 
 def sample_noise(roughness: float, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
     """Noise at any coordinates [H, W] (in tile pixels), interpolated and wrapped around."""
+    # Wrapped by hand: OpenCV keeps coordinates in 16 bits, and the horizon is far away.
+    x, y = (v.astype(np.float32) - _TILE * np.floor(v / np.float32(_TILE)) for v in (columns, rows))
     return cv2.remap(
         noise_tile(roughness),
-        np.mod(columns, np.float32(_TILE), dtype=np.float32),
-        np.mod(rows, np.float32(_TILE), dtype=np.float32),
+        x,
+        y,
         cv2.INTER_LINEAR,
         borderMode=cv2.BORDER_WRAP,
     )
