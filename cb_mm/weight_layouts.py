@@ -45,7 +45,8 @@ _FROM_OPENMMLAB = (
     (r'(^|\.)layers\.(\d+)\.(?:ln|norm)([12])\.', r'\1blocks.\2.norm\3.'),
     (r'(^|\.)layers\.(\d+)\.', r'\1blocks.\2.'),
     (r'(^|\.)(?:ln_pre|pre_ln|pre_norm)\.', r'\1norm_pre.'),
-    (r'(^|\.)(?:ln|norm)1\.(weight|bias)$', r'\1norm.\2'),
+    # Alone, `ln1` is the final norm: that of a block is renamed by now.
+    (r'(^|\.)ln1\.(weight|bias)$', r'\1norm.\2'),
 )
 _FROM_FACEBOOK = (
     (r'(^|\.)register_tokens$', r'\1reg_token'),
@@ -84,7 +85,6 @@ def rename(state_dict: Mapping[str, Tensor], layout: str) -> StateDict:
     renamed: StateDict = {}
     for key, value in state_dict.items():
         key = _WRAPPERS.sub('', key)
-        # In OpenMMLab's layouts `ln1` alone is the final norm: a block's is renamed before it.
         for pattern, new in patterns:
             key = pattern.sub(new, key)
         renamed[key] = value

@@ -107,12 +107,12 @@ def _measures(shapes: dict[str, tuple[int, ...]]) -> dict[str, Any]:
     patches = next(key for key in shapes if re.search(r'(^|/)embedding/kernel$', key))
     root = patches.removesuffix('embedding/kernel')
     height, _, channels, width = shapes[patches]
+
+    def of_block(end: str) -> tuple[int, ...]:
+        return next(shapes[key] for key in shapes if 'encoderblock' in key and key.endswith(end))
+
     blocks = {m[1] for key in shapes if (m := re.search(r'encoderblock_(\d+)/', key))}
     stacked = shapes.get(f'{root}Transformer/encoderblock/LayerNorm_0/scale')
-    query = next(shapes[key] for key in shapes if key.endswith('query/kernel') and 'block' in key)
-    hidden = next(
-        shapes[key] for key in shapes if key.endswith('Dense_0/kernel') and 'block' in key
-    )
     positions = next(shapes[key] for key in shapes if key.endswith('pos_embedding'))
     class_token = f'{root}cls' in shapes
     # Later files have no position for the class token.
@@ -128,8 +128,8 @@ def _measures(shapes: dict[str, tuple[int, ...]]) -> dict[str, Any]:
         'fc_norm': False,
         'embed_dim': width,
         'depth': stacked[0] if stacked else len(blocks),
-        'num_heads': query[-2],
-        'mlp_ratio': shapes[dense][-1] / width,
+        'num_heads': of_block('query/kernel')[-2],
+        'mlp_ratio': (of_block('Dense_0/kernel')[-1] + 0.5) / width,  # timm rounds down
         'class_token': class_token,
         'no_embed_class': no_embed_class,
     }

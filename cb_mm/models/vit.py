@@ -203,6 +203,13 @@ class ViTCB(VisionTransformer, BaseModule):
             load_weights(self, cfg['checkpoint'], **options)
         self.is_init = True
 
+    def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
+        """Which layer a parameter belongs to, in timm's form; the pyramid is behind the last."""
+        return {
+            'stem': r'^(?:\w+_token|pos_embed|patch_embed|norm_pre)',
+            'blocks': [(r'^blocks\.(\d+)', None), (r'^norm\.', (99999,))],
+        }
+
     def _load_from_state_dict(self, state_dict: dict, prefix: str, *args: Any) -> None:
         # Whoever loads: a position embedding of another image size is resampled to this one.
         key = f'{prefix}pos_embed'

@@ -1,0 +1,209 @@
+"""A trained segmentor as an ONNX file for any batch and image size, checked with onnxruntime."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from mmengine.config import Config
+from mmengine.model import revert_sync_batchnorm
+from torch import Tensor, nn
+
+from .checkpoint import read_checkpoint
+from .errors import UserError
+from .weights import summary
+
+
+class SegmentorLogits(nn.Module):
+    """Normalised images (B, 3, H, W) -> logits (B, classes, H, W) of an mmseg segmentor."""
+
+    def __init__(self, segmentor: nn.Module) -> None:
+        super().__init__()
+        self.segmentor = segmentor
+
+    def forward(self, images: Tensor) -> Tensor:  # noqa: D102
+        head = self.segmentor.decode_head
+        logits = head(self.segmentor.extract_feat(images))
+        return F.interpolate(
+            logits, size=images.shape[2:], mode='bilinear', align_corners=head.align_corners
+        )
+
+
+def read_config(path: str | Path) -> Config:
+    """A config file, or a UserError that says why it cannot be read."""
+    if not Path(path).is_file():
+        raise UserError(f'config {path} does not exist.')
+    try:
+        return Config.fromfile(path)
+    except Exception as error:  # a config is Python code: it may fail in any way
+        raise UserError(f'config {path} cannot be read: {error!r}') from error
+
+
+def load_segmentor(cfg: Config, checkpoint: str | Path, trust: bool = False) -> nn.Module:
+    """The segmentor of a config, in eval mode on the CPU, with all the weights of a checkpoint."""
+    from mmengine.registry import init_default_scope
+    from mmseg.registry import MODELS
+    from mmseg.utils import register_all_modules
+
+    register_all_modules(init_default_scope=False)
+    init_default_scope('mmseg')
+    model = MODELS.build(cfg.model)
+    if not hasattr(model, 'decode_head') or isinstance(model.decode_head, nn.ModuleList):
+        raise UserError(
+            f'{cfg.filename} describes a {type(model).__name__}; only segmentors with one decode '
+            'head (EncoderDecoder) can be exported.'
+        )
+    content = read_checkpoint(checkpoint, trust=trust)
+    state_dict = content.get('state_dict', content)
+    state_dict = {key.removeprefix('module.'): value for key, value in state_dict.items()}
+    try:
+        missing, unexpected = model.load_state_dict(state_dict, strict=False)
+    except RuntimeError as error:  # torch lists every tensor of another shape
+        first = str(error).strip().splitlines()[1:2] or [str(error)]
+        raise UserError(f'{checkpoint} is not of this config: {first[0].strip()}') from error
+    if missing or unexpected:
+        raise UserError(
+            f'{checkpoint} is not of this config.'
+            + (f' Missing in the file: {summary(missing, 3)}.' if missing else '')
+            + (f' Only in the file: {summary(unexpected, 3)}.' if unexpected else '')
+        )
+    return revert_sync_batchnorm(model).eval()
+
+
+def export_onnx(
+    segmentor: nn.Module,
+    out: str | Path,
+    check_sizes: Sequence[tuple[int, int]] = ((256, 256), (200, 328)),
+    tolerance: float = 1e-3,
+) -> dict[tuple[int, int], float]:
+    """Write the file, once onnxruntime gives what torch gives, for two sizes and batch sizes.
+
+    The mean, the standard deviation and the channel order that the input needs, and the names of
+    the classes, are in the file's metadata.
+
+    Args:
+        segmentor: In eval mode, on the CPU.
+        out: The file; its folder is made.
+        check_sizes: Heights and widths to check at.
+        tolerance: Largest difference of a logit that is accepted.
+
+    Returns:
+        Largest difference at each size.
+    """
+    _need('onnx', 'onnxscript', 'onnxruntime')
+    model = SegmentorLogits(segmentor).eval()
+    # Odd numbers of patches, so that no size is taken for a multiple of another.
+    example = torch.randn(2, 3, 112, 176, generator=torch.Generator().manual_seed(0))
+    with any_size_pooling(), warnings.catch_warnings():
+        warnings.simplefilter('ignore')
+        program = torch.onnx.export(
+            model,
+            (example,),
+            input_names=['images'],
+            output_names=['logits'],
+            dynamic_shapes={'images': {0: 'batch', 2: 'height', 3: 'width'}},
+            dynamo=True,
+            verbose=False,
+        )
+    program.model.metadata_props.update(_metadata(segmentor))
+    out = Path(out)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=out.parent, prefix='.onnx-') as folder:
+        draft = Path(folder) / out.name
+        program.save(str(draft), external_data=False)
+        errors = compare(model, draft, check_sizes)
+        worst = max(errors.values())
+        if not worst <= tolerance:
+            raise UserError(
+                f'{out} was not written: onnxruntime differs from torch by {worst:.3g}, more than '
+                f'the tolerance {tolerance:.3g}.'
+            )
+        with draft.open('rb') as stream:
+            os.fsync(stream.fileno())
+        os.replace(draft, out)
+    return errors
+
+
+def compare(
+    model: nn.Module, file: Path, sizes: Sequence[tuple[int, int]]
+) -> dict[tuple[int, int], float]:
+    """Largest difference between onnxruntime and torch at each size, on random images."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(file), providers=['CPUExecutionProvider'])
+    generator = torch.Generator().manual_seed(1)
+    errors = {}
+    for batch, size in enumerate(sizes, start=1):
+        images = torch.randn(batch, 3, *size, generator=generator)
+        with torch.no_grad():
+            expected = model(images)
+        result = torch.from_numpy(session.run(None, {'images': images.numpy()})[0])
+        if result.shape != expected.shape:
+            raise UserError(
+                f'{file.name} gives {tuple(result.shape)} for {tuple(images.shape)}, torch gives '
+                f'{tuple(expected.shape)}.'
+            )
+        errors[size] = float((result - expected).abs().max())
+    return errors
+
+
+@contextlib.contextmanager
+def any_size_pooling() -> Iterator[None]:
+    """Adaptive average pooling that can be exported for images of any size.
+
+    ONNX has no such operator, and torch's own rewriting holds only for sizes that divide as the
+    example does: other images then give wrong numbers without a word.
+    """
+    original = F.adaptive_avg_pool2d
+    F.adaptive_avg_pool2d = _pool_by_matrices
+    try:
+        yield
+    finally:
+        F.adaptive_avg_pool2d = original
+
+
+def _pool_by_matrices(x: Tensor, output_size: int | Sequence[int | None]) -> Tensor:
+    sizes = (output_size,) * 2 if isinstance(output_size, int) else output_size
+    rows, columns = (
+        _averages(size, length, x) if size is not None else None
+        for size, length in zip(sizes, x.shape[-2:], strict=True)
+    )
+    x = x if rows is None else rows @ x
+    return x if columns is None else x @ columns.transpose(0, 1)
+
+
+def _averages(cells: int, length: int, like: Tensor) -> Tensor:
+    """Matrix (cells, length): cell i is the mean from floor(i·l/n) to ceil((i+1)·l/n)."""
+    cell = torch.arange(cells, device=like.device).unsqueeze(1)
+    place = torch.arange(length, device=like.device).unsqueeze(0)
+    start = cell * length // cells
+    end = ((cell + 1) * length + cells - 1) // cells
+    inside = ((place >= start) & (place < end)).to(like.dtype)
+    return inside / inside.sum(dim=1, keepdim=True)
+
+
+def _metadata(segmentor: nn.Module) -> dict[str, str]:
+    prepare = segmentor.data_preprocessor
+    facts: dict[str, Any] = {}
+    if getattr(prepare, 'mean', None) is not None:
+        facts['mean'] = prepare.mean.flatten().tolist()
+        facts['std'] = prepare.std.flatten().tolist()
+    facts['channel_order'] = 'RGB' if getattr(prepare, 'channel_conversion', False) else 'BGR'
+    facts['classes'] = (getattr(segmentor, 'dataset_meta', None) or {}).get('classes')
+    return {key: json.dumps(value) for key, value in facts.items() if value is not None}
+
+
+def _need(*packages: str) -> None:
+    from importlib.util import find_spec
+
+    missing = [name for name in packages if find_spec(name) is None]
+    if missing:
+        raise UserError(f'export needs {", ".join(missing)}: pip install {" ".join(missing)}')

@@ -1,0 +1,79 @@
+"""Export a trained segmentor to ONNX, for any batch and image size, and check it.
+
+    python tools/export_onnx.py configs/upernet_vit_s_cb.py work_dirs/upernet_vit_s_cb/best.pth \
+        --out vit_s_cb.onnx
+
+The input `images` is float32 (batch, 3, height, width), normalised as in training; the numbers
+are in the file's metadata. The output `logits` is (batch, classes, height, width). The file is
+written only if onnxruntime gives the same logits as torch at two sizes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Sequence
+
+
+def size(text: str) -> tuple[int, int]:
+    """HEIGHTxWIDTH, both positive."""
+    match = re.fullmatch(r'([1-9]\d*)x([1-9]\d*)', text)
+    if not match:
+        raise argparse.ArgumentTypeError(f'{text!r} is not HEIGHTxWIDTH, such as 512x640')
+    return int(match[1]), int(match[2])
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Options of the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument('config', help='config file of a segmentor')
+    parser.add_argument('checkpoint', help='its trained weights')
+    parser.add_argument('--out', required=True, help='ONNX file to write')
+    parser.add_argument(
+        '--check-sizes',
+        nargs='+',
+        type=size,
+        default=[(256, 256), (200, 328)],
+        metavar='HxW',
+        help='image sizes to check at (default: 256x256 200x328)',
+    )
+    parser.add_argument(
+        '--tolerance',
+        type=float,
+        default=1e-3,
+        help='largest difference of a logit that is accepted (default: %(default)s)',
+    )
+    parser.add_argument(
+        '--trust-checkpoint',
+        action='store_true',
+        help='unpickle the checkpoint without limits: only if you trust its maker',
+    )
+    return parser.parse_args(argv)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Load, export, print the differences."""
+    from cb_mm.onnx_export import export_onnx, load_segmentor, read_config
+
+    segmentor = load_segmentor(read_config(args.config), args.checkpoint, args.trust_checkpoint)
+    errors = export_onnx(segmentor, args.out, args.check_sizes, args.tolerance)
+    for (height, width), error in errors.items():
+        print(f'{height}x{width}: largest difference to torch {error:.2e}')
+    print(f'written: {args.out}')
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit code: 0, or 2 with one message when something is for the user to mend."""
+    args = parse(argv)
+    from cb_mm.errors import exit_code
+
+    return exit_code(lambda: run(args))
+
+
+if __name__ == '__main__':
+    sys.exit(main())
