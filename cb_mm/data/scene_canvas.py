@@ -35,7 +35,7 @@ def noise_tile(roughness: float) -> np.ndarray:
 def sample_noise(roughness: float, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
     """Noise at any coordinates [H, W] (in tile pixels), interpolated and wrapped around."""
     # Wrapped by hand: OpenCV keeps coordinates in 16 bits, and the horizon is far away.
-    x, y = (v.astype(np.float32) - _TILE * np.floor(v / np.float32(_TILE)) for v in (columns, rows))
+    x, y = (np.float32(v) - _TILE * np.floor(np.float32(v) / _TILE) for v in (columns, rows))
     return cv2.remap(
         noise_tile(roughness),
         x,

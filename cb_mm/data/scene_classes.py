@@ -50,25 +50,43 @@ SCENE_PALETTE: tuple[tuple[int, int, int], ...] = (
     (255, 0, 122),
 )
 
-#: thing name -> category id in COCO's instances files
-SCENE_THINGS: dict[str, int] = {
-    'person': 1,
-    'car': 3,
-    'bus': 6,
-    'boat': 9,
-    'stop sign': 13,
-    'sheep': 20,
+#: supercategory -> its categories, in COCO's order
+_COCO_GROUPS: dict[str, str] = {
+    'person': 'person',
+    'vehicle': 'bicycle, car, motorcycle, airplane, bus, train, truck, boat',
+    'outdoor': 'traffic light, fire hydrant, stop sign, parking meter, bench',
+    'animal': 'bird, cat, dog, horse, sheep, cow, elephant, bear, zebra, giraffe',
+    'accessory': 'backpack, umbrella, handbag, tie, suitcase',
+    'sports': 'frisbee, skis, snowboard, sports ball, kite, baseball bat, baseball glove, '
+    'skateboard, surfboard, tennis racket',
+    'kitchen': 'bottle, wine glass, cup, fork, knife, spoon, bowl',
+    'food': 'banana, apple, sandwich, orange, broccoli, carrot, hot dog, pizza, donut, cake',
+    'furniture': 'chair, couch, potted plant, bed, dining table, toilet',
+    'electronic': 'tv, laptop, mouse, remote, keyboard, cell phone',
+    'appliance': 'microwave, oven, toaster, sink, refrigerator',
+    'indoor': 'book, clock, vase, scissors, teddy bear, hair drier, toothbrush',
 }
 
-#: thing categories in the order a detector numbers them
-SCENE_THING_CLASSES: tuple[str, ...] = tuple(SCENE_THINGS)
+#: Ids 1 to 90 that COCO gave to no category in the end.
+_COCO_GAPS = {12, 26, 29, 30, 45, 66, 68, 69, 71, 83}
 
-#: COCO's own supercategory of each thing
-SCENE_SUPERCATEGORIES: dict[str, str] = {
-    'person': 'person',
-    'car': 'vehicle',
-    'bus': 'vehicle',
-    'boat': 'vehicle',
-    'stop sign': 'outdoor',
-    'sheep': 'animal',
+#: COCO's 80 categories as an instances file lists them. All of them are written, though few occur:
+#: mmdet numbers the classes by the categories it finds, and a missing one would shift the rest.
+COCO_CATEGORIES: list[dict] = [
+    {'supercategory': group, 'id': number, 'name': name}
+    for number, (group, name) in zip(
+        (number for number in range(1, 91) if number not in _COCO_GAPS),
+        ((group, name) for group, names in _COCO_GROUPS.items() for name in names.split(', ')),
+        strict=True,
+    )
+]
+
+#: things that are drawn, in the order a detector numbers them
+SCENE_THING_CLASSES: tuple[str, ...] = ('person', 'car', 'bus', 'boat', 'stop sign', 'sheep')
+
+#: thing name -> category id in COCO's instances files
+SCENE_THINGS: dict[str, int] = {
+    category['name']: category['id']
+    for category in COCO_CATEGORIES
+    if category['name'] in SCENE_THING_CLASSES
 }

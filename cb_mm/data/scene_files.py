@@ -5,7 +5,7 @@ from __future__ import annotations
 import cv2
 import numpy as np
 
-from .scene_classes import SCENE_SUPERCATEGORIES, SCENE_THINGS
+from .scene_classes import COCO_CATEGORIES
 from .scene_painter import SPLITS, Scene, ThingMask
 
 # Contours run through pixel centres; at this magnification the half pixel they cut off all round
@@ -115,8 +115,5 @@ def coco_document(images: list[dict], annotations: list[dict]) -> dict:
         'licenses': [{'id': 1, 'name': 'Apache License 2.0', 'url': ''}],
         'images': images,
         'annotations': annotations,
-        'categories': [
-            {'supercategory': SCENE_SUPERCATEGORIES[name], 'id': number, 'name': name}
-            for name, number in SCENE_THINGS.items()
-        ],
+        'categories': COCO_CATEGORIES,
     }
