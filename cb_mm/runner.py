@@ -1,0 +1,248 @@
+"""From a config and the options of a tool to mmengine's Runner, one way for both tasks."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from mmengine.config import Config
+from mmengine.dist import get_world_size, is_main_process
+from mmengine.hooks import Hook
+from mmengine.model import is_model_wrapper
+from mmengine.runner import IterBasedTrainLoop, Runner
+
+from . import checkpoint, family
+from .config import apply_schedule, dataset_configs, load_config, replace_sync_bn, set_data_root
+from .data.check import check_ade20k, check_coco
+from .data.report import require
+from .errors import UserError
+
+LOGGERS = {'tensorboard': 'TensorboardVisBackend', 'wandb': 'WandbVisBackend'}
+
+
+@dataclass
+class RunOptions:
+    """What training and testing have in common; the names are those of the tools' options."""
+
+    config: str
+    work_dir: str | None = None
+    data_root: str | None = None
+    seed: int | None = None
+    launcher: str = 'none'
+    cfg_options: Sequence[str] = ()
+    trust_checkpoint: bool = False
+
+
+@dataclass
+class TrainOptions(RunOptions):
+    """The options of ``tools/train.py``."""
+
+    schedule: str | None = None
+    init: str | None = None
+    resume: str | None = None  # 'auto' or a file
+    amp: bool = False
+    auto_scale_lr: bool = False
+    logger: str | None = None
+
+
+def prepare_config(options: RunOptions, schedule: str | None = None) -> Config:
+    """The config with the options applied that every tool has."""
+    config = load_config(options.config, options.cfg_options)
+    apply_schedule(config, schedule)
+    set_data_root(config, options.data_root)
+    stem = Path(options.config).stem
+    if config.get('schedule'):
+        stem = f'{stem}_{config.schedule}'
+    config.work_dir = options.work_dir or config.get('work_dir') or str(Path('work_dirs') / stem)
+    config.launcher = options.launcher
+    if options.seed is not None:
+        config.merge_from_dict({'randomness.seed': options.seed})
+    cuda = torch.cuda.is_available()
+    if not cuda:
+        config.merge_from_dict({'env_cfg.dist_cfg.backend': 'gloo'})
+    if options.launcher == 'none' or not cuda:
+        replace_sync_bn(config)
+    return config
+
+
+def start_processes(config: Config) -> None:
+    """Join the process group on CPU; mmengine's own way asks for a GPU even with gloo."""
+    if config.launcher == 'none' or torch.cuda.is_available():
+        return
+    if config.launcher != 'pytorch':
+        raise UserError(f'--launcher {config.launcher} needs GPUs; on CPU use torchrun (pytorch).')
+    if 'RANK' not in os.environ:
+        raise UserError(
+            '--launcher pytorch needs torchrun: torchrun --nproc_per_node=2 tools/train.py CONFIG '
+            '--launcher pytorch'
+        )
+    if not torch.distributed.is_initialized():
+        torch.distributed.init_process_group('gloo')
+
+
+def check_data(config: Config, splits: Sequence[str]) -> None:
+    """Look at the data sets quickly before anything else starts; raises a UserError."""
+    checks = {'ADE20KDataset': check_ade20k, 'CocoDataset': check_coco}
+    seen = set()
+    for split in splits:
+        for dataset in dataset_configs(
+            Config({f'{split}_dataloader': config.get(f'{split}_dataloader')})
+        ):
+            kind = str(dataset.get('type')).split('.')[-1]
+            root = dataset.get('data_root')
+            if kind in checks and root and (kind, root) not in seen:
+                seen.add((kind, root))
+                require(checks[kind](root, quick=True))
+
+
+def train(options: TrainOptions) -> Runner:
+    """Everything that ``tools/train.py`` does. Returns the runner when training has ended."""
+    config = prepare_config(options, options.schedule)
+    if options.trust_checkpoint:
+        for file in (options.init, options.resume):
+            if file and file != 'auto':
+                checkpoint.trust(file)
+    if options.init:
+        config.model.backbone.init_cfg = dict(type='Pretrained', checkpoint=options.init)
+        if options.trust_checkpoint:
+            config.model.backbone.init_cfg.trust = True
+    if options.auto_scale_lr:
+        if 'auto_scale_lr' not in config:
+            raise UserError('--auto-scale-lr: the config does not say its base batch size.')
+        config.auto_scale_lr.enable = True
+    if options.amp:
+        _use_amp(config)
+    if options.logger:
+        _add_logger(config, options.logger)
+    check_data(config, ('train', 'val'))
+    _choose_start(config, options.resume)
+    start_processes(config)
+    runner = Runner.from_cfg(config)
+    runner.register_hook(StartReport(options), priority='VERY_LOW')
+    runner.train()
+    return runner
+
+
+def _use_amp(config: Config) -> None:
+    wrapper = config.optim_wrapper
+    if wrapper.get('type', 'OptimWrapper') != 'OptimWrapper':
+        raise UserError(f'--amp works with OptimWrapper; the config has {wrapper.type}.')
+    if torch.cuda.is_available():
+        wrapper.type, wrapper.loss_scale = 'AmpOptimWrapper', 'dynamic'
+    else:
+        wrapper.type = 'Bfloat16OptimWrapper'
+
+
+def _add_logger(config: Config, name: str) -> None:
+    if importlib.util.find_spec(name) is None:
+        raise UserError(f'--logger {name}: the package is not installed. Run: pip install {name}')
+    visualizer = config.setdefault('visualizer', dict(type='Visualizer', name='visualizer'))
+    backends = visualizer.setdefault('vis_backends', [dict(type='LocalVisBackend')])
+    backends.append(dict(type=LOGGERS[name]))
+
+
+def checkpoints_in(folder: str | Path) -> list[Path]:
+    """The periodic checkpoints of a run, newest first."""
+    numbered = []
+    for file in Path(folder).glob('*.pth'):
+        found = re.fullmatch(r'(?:iter|epoch)_(\d+)\.pth', file.name)
+        if found:
+            numbered.append((int(found[1]), file))
+    return [file for _, file in sorted(numbered, reverse=True)]
+
+
+def last_whole_checkpoint(folder: str | Path) -> Path | None:
+    """The newest checkpoint that can be read to the end; says which ones it passed over."""
+    for file in checkpoints_in(folder):
+        try:
+            checkpoint.read_checkpoint(file)
+        except UserError as error:
+            print(f'passed over: {error}')
+        else:
+            return file
+    return None
+
+
+def _choose_start(config: Config, resume: str | None) -> None:
+    found = checkpoints_in(config.work_dir)
+    if resume is None:
+        if found:
+            raise UserError(
+                f'{config.work_dir} already holds checkpoints, the last one {found[0].name}. Pass '
+                '--resume to go on from there, or another --work-dir.'
+            )
+        return
+    if resume == 'auto':
+        file = last_whole_checkpoint(config.work_dir)
+        if file is None and found:
+            raise UserError(
+                f'--resume: none of the {len(found)} checkpoints in {config.work_dir} can be read.'
+            )
+        if file is None:
+            print(f'--resume: nothing to resume in {config.work_dir}; starting anew.')
+            return
+    else:
+        file = Path(resume)
+        checkpoint.read_checkpoint(file)
+    config.resume, config.load_from = True, str(file)
+
+
+class StartReport(Hook):
+    """Prints one block when everything is in place and training is about to start."""
+
+    def __init__(self, options: TrainOptions) -> None:
+        self.options = options
+
+    def before_train(self, runner: Runner) -> None:
+        """One block, from the main process alone."""
+        if is_main_process():
+            print('\n'.join(_start_lines(runner, self.options)), flush=True)
+
+
+def _start_lines(runner: Runner, options: TrainOptions) -> list[str]:
+    config = runner.cfg
+    model = runner.model.module if is_model_wrapper(runner.model) else runner.model
+    processes = get_world_size()
+    per_process = _batch_size(runner)
+    accumulated = int(config.optim_wrapper.get('accumulative_counts', 1))
+    batch = per_process * processes * accumulated
+    rate = max(group['initial_lr'] for group in runner.optim_wrapper.param_groups)
+    endless = isinstance(runner.train_loop, IterBasedTrainLoop)
+    total = f'{runner.max_iters} iterations' if endless else f'{runner.max_epochs} epochs'
+    parameters = sum(p.numel() for p in model.parameters()) / 1e6
+    weights = getattr(getattr(model, 'backbone', None), 'weights_report', None)
+    rows = {
+        'config': f'{options.config} ({config.get("schedule", "own")} schedule, {total})',
+        'family': family.current_family(),
+        'device': f'{next(model.parameters()).device.type} × {processes}',
+        'model': f'{type(model).__name__}, {parameters:.2f} M parameters',
+        'batch': f'{batch} = {per_process} × {processes} processes'
+        + (f' × {accumulated} accumulated' if accumulated > 1 else ''),
+        'lr': f'{rate:g}',
+        'weights': str(weights or 'random: no --init given'),
+        'results': runner.work_dir,
+    }
+    if config.get('resume'):
+        rows['resumed'] = f'{config.load_from} at iteration {runner.iter}'
+    wanted = config.get('auto_scale_lr', {}).get('base_batch_size')
+    if wanted and wanted != batch:
+        rows['note'] = (
+            f'lr was scaled to this batch from {wanted}'
+            if config.auto_scale_lr.get('enable')
+            else f"the recipe's batch is {wanted}; --auto-scale-lr scales the lr to yours, "
+            'optim_wrapper.accumulative_counts enlarges the batch'
+        )
+    width = max(map(len, rows))
+    rule = '-' * 72
+    return [rule, *(f'{name:<{width}}  {value}' for name, value in rows.items()), rule]
+
+
+def _batch_size(runner: Runner) -> int:
+    loader: Any = runner.train_dataloader
+    return loader.batch_size or loader.batch_sampler.batch_size

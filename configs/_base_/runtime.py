@@ -1,0 +1,23 @@
+"""What every config shares: registration of cb_mm, logging, checkpoints, randomness."""
+
+# Importing cb_mm registers its parts, so these configs also work from mmseg's and mmdet's tools.
+custom_imports = dict(imports=['cb_mm'], allow_failed_imports=False)
+# Randomness without state: a run that was killed and resumed equals one that was not.
+custom_hooks = [dict(type='ReplayHook')]
+randomness = dict(seed=0)
+
+default_hooks = dict(
+    timer=dict(type='IterTimerHook'),
+    logger=dict(type='LoggerHook', interval=50),
+    param_scheduler=dict(type='ParamSchedulerHook'),
+    checkpoint=dict(type='CheckpointHook', max_keep_ckpts=3),
+    sampler_seed=dict(type='DistSamplerSeedHook'),
+)
+env_cfg = dict(
+    cudnn_benchmark=True,
+    mp_cfg=dict(mp_start_method='fork', opencv_num_threads=0),
+    dist_cfg=dict(backend='nccl'),
+)
+log_level = 'INFO'
+load_from = None
+resume = False

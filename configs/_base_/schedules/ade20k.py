@@ -1,0 +1,42 @@
+"""AdamW and polynomial decay for 160K (default) or, by ``--schedule 40k``, 40K iterations.
+
+The recipe is XCiT's, which the paper follows: batch 16, lr 6e-5, weight decay 0.01 but none on
+norms and the position embedding, 1,500 iterations of linear warm-up from a factor of 1e-6, then
+power 1.0 down to 0. Our reading: the decay starts where the warm-up ends; no decay on CB_S's
+scales, which are gains as those of a norm are.
+"""
+
+_base_ = ['../runtime.py']
+
+optim_wrapper = dict(
+    type='OptimWrapper',
+    optimizer=dict(type='AdamW', lr=6e-5, betas=(0.9, 0.999), weight_decay=0.01),
+    paramwise_cfg=dict(
+        norm_decay_mult=0.0,
+        custom_keys={
+            'pos_embed': dict(decay_mult=0.0),
+            'broadcast.scale': dict(decay_mult=0.0),
+        },
+    ),
+)
+schedules = {
+    name: dict(
+        train_cfg=dict(type='IterBasedTrainLoop', max_iters=iterations, val_interval=interval),
+        param_scheduler=[
+            dict(type='LinearLR', start_factor=1e-6, by_epoch=False, begin=0, end=1500),
+            dict(type='PolyLR', power=1.0, eta_min=0.0, by_epoch=False, begin=1500, end=iterations),
+        ],
+        default_hooks=dict(
+            checkpoint=dict(by_epoch=False, interval=interval, save_best='mIoU'),
+        ),
+    )
+    for name, iterations, interval in [('40k', 40_000, 4_000), ('160k', 160_000, 16_000)]
+}
+schedule = '160k'
+train_cfg = schedules[schedule]['train_cfg']
+param_scheduler = schedules[schedule]['param_scheduler']
+default_hooks = schedules[schedule]['default_hooks']
+val_cfg = dict(type='ValLoop')
+test_cfg = dict(type='TestLoop')
+log_processor = dict(by_epoch=False)
+auto_scale_lr = dict(enable=False, base_batch_size=16)
