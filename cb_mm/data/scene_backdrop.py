@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import cv2
 import numpy as np
 
 from .scene_canvas import RGB, Camera, Light, Stage, sample_noise
@@ -107,7 +108,8 @@ class Backdrop:
             stage.fill([np.concatenate([outline, base])], tone, 110 * far, grain=0.07, shade=0.2)
 
     def _lay(self, label: str, mask: np.ndarray, surface: np.ndarray) -> None:
-        self.stage.image[self.first :][mask] = surface[mask]
+        # OpenCV copies masked pixels in place, several times faster than indexing with the mask.
+        cv2.copyTo(surface.astype(np.float32), mask.view(np.uint8), self.stage.image[self.first :])
         self.stage.labels[self.first :][mask] = SCENE_LABELS[label]
 
     def ground(self, label: str, region: Region, colour: RGB, grain: float, pitch: float) -> None:

@@ -55,15 +55,18 @@ def rle(mask: np.ndarray) -> dict:
 
 def polygons(mask: np.ndarray) -> list[list[float]]:
     """Outlines of a mask in COCO's form, [x0, y0, x1, y1, ...] each, holes filled."""
-    big = cv2.resize(
-        mask.astype(np.uint8), None, fx=_MAGNIFY, fy=_MAGNIFY, interpolation=cv2.INTER_NEAREST
-    )
+    left, top, width, height = cv2.boundingRect(mask.view(np.uint8))
+    if not width:
+        return []
+    part = mask[top : top + height, left : left + width].astype(np.uint8)
+    big = cv2.resize(part, None, fx=_MAGNIFY, fy=_MAGNIFY, interpolation=cv2.INTER_NEAREST)
     outlines, _ = cv2.findContours(big, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)
     found = []
     for outline in outlines:
         short = cv2.approxPolyDP(outline, 0.35 * _MAGNIFY, closed=True)[:, 0]
         if len(short) >= 3 and cv2.contourArea(short) >= 2 * _MAGNIFY**2:
-            found.append([round((float(v) + 0.5) / _MAGNIFY, 2) for v in short.ravel()])
+            corners = (short + 0.5) / _MAGNIFY + (left, top)
+            found.append([round(float(v), 2) for v in corners.ravel()])
     return found
 
 
