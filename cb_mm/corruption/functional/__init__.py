@@ -1,0 +1,51 @@
+"""Twenty corruptions as pure functions: ``name(image, level, rng) -> image``.
+
+``image`` is uint8 RGB, H x W x 3, and is never modified; ``level`` is in the unit of the
+corruption (see ``cb_mm.corruption.CORRUPTIONS``); all chance comes from ``rng``. The nineteen of
+ImageNet-C follow its published definitions and parameters, written on OpenCV and numpy; results
+are rounded to the nearest grey level, where ImageNet-C rounds down.
+"""
+
+# Importing a file enters its corruptions in the table; the order here is that of the table.
+from .noise import gaussian_noise, impulse_noise, shot_noise, speckle_noise  # isort: skip
+from .blur import (  # isort: skip
+    defocus_blur,
+    gaussian_blur,
+    glass_blur,
+    motion_blur,
+    zoom_blur,
+)
+from .weather import fog, snow, spatter  # isort: skip
+from .frost import frost  # isort: skip
+from .digital import (  # isort: skip
+    brightness,
+    contrast,
+    elastic_transform,
+    jpeg_compression,
+    occlusion,
+    pixelate,
+    saturate,
+)
+
+__all__ = [
+    'brightness',
+    'contrast',
+    'defocus_blur',
+    'elastic_transform',
+    'fog',
+    'frost',
+    'gaussian_blur',
+    'gaussian_noise',
+    'glass_blur',
+    'impulse_noise',
+    'jpeg_compression',
+    'motion_blur',
+    'occlusion',
+    'pixelate',
+    'saturate',
+    'shot_noise',
+    'snow',
+    'spatter',
+    'speckle_noise',
+    'zoom_blur',
+]

@@ -1,0 +1,227 @@
+"""Blur: every pixel becomes a mean of pixels near it."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import cv2
+import numpy as np
+
+from ..registry import corruption
+
+# OpenCV changes from summing to Fourier transforms at kernels of 130 places; for kernels that are
+# mostly empty summing is much faster, so they are cut into pieces below that.
+_DIRECT_FILTER_AREA = 121
+
+
+def gaussian_kernel(sigma: float, truncate: float = 4.0) -> np.ndarray:
+    """Samples of a normal curve up to ``truncate`` sigmas, with sum 1 (2 r + 1 of them)."""
+    radius = int(truncate * sigma + 0.5)
+    weights = np.exp(-0.5 * (np.arange(-radius, radius + 1) / max(sigma, 1e-6)) ** 2)
+    return weights / weights.sum()
+
+
+def smooth(
+    image: np.ndarray,
+    sigma: float | tuple[float, float],
+    truncate: float = 4.0,
+    border: int = cv2.BORDER_REPLICATE,
+) -> np.ndarray:
+    """Convolve with a Gaussian of ``sigma`` pixels, or (along y, along x); type and shape stay.
+
+    The sums are in float32 and rounded once, unlike those of cv2.GaussianBlur, which rounds the
+    weights of a uint8 image to 1/256 and is then up to 1.3 grey levels off.
+    """
+    along_y, along_x = (sigma, sigma) if np.isscalar(sigma) else sigma
+    kernels = [gaussian_kernel(s, truncate).astype(np.float32) for s in (along_x, along_y)]
+    return cv2.sepFilter2D(image, -1, *kernels, borderType=border)
+
+
+def streak(image: np.ndarray, sigma: float, length: int, angle: float) -> np.ndarray:
+    """Drag a float32 image along a line, with weights that fall like half a normal curve.
+
+    Args:
+        image: H x W or H x W x C, float32.
+        sigma: width of the curve in pixels.
+        length: number of pixels of the line that count.
+        angle: direction of the line in degrees, 0 along x.
+    """
+    steps = np.arange(length)
+    weights = np.exp(-0.5 * (steps / sigma) ** 2)
+    weights /= weights.sum()
+    # Where each weight takes its pixel from, relative to the pixel that is computed.
+    line = np.rint(np.outer(steps, (np.sin(np.radians(angle)), np.cos(np.radians(angle)))))
+    line = line.astype(int)
+    result: np.ndarray | None = None
+    start = 0
+    while start < length:
+        stop = start + 1
+        while (
+            stop < length and np.prod(np.ptp(line[start : stop + 1], 0) + 1) <= _DIRECT_FILTER_AREA
+        ):
+            stop += 1
+        part = _filter_points(image, line[start:stop], weights[start:stop])
+        result = part if result is None else cv2.add(result, part, dst=result)
+        start = stop
+    return result
+
+
+def _filter_points(image: np.ndarray, offsets: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Weighted sum of copies of a float32 image, each moved by one of the (y, x) ``offsets``."""
+    corner = offsets.min(axis=0)
+    kernel = np.zeros(np.ptp(offsets, 0) + 1, np.float32)
+    np.add.at(kernel, tuple((offsets - corner).T), weights)
+    # The anchor of cv2.filter2D must lie inside the kernel; a shifted view of the padded image
+    # brings the kernel to where it belongs.
+    reach = int(np.abs(offsets).max()) + max(kernel.shape)
+    padded = cv2.copyMakeBorder(image, *[reach] * 4, cv2.BORDER_REPLICATE)
+    height, width = image.shape[:2]
+    top, left = reach + corner
+    window = padded[
+        top : top + height + kernel.shape[0] - 1, left : left + width + kernel.shape[1] - 1
+    ]
+    filtered = cv2.filter2D(np.ascontiguousarray(window), -1, kernel, anchor=(0, 0))
+    return np.ascontiguousarray(filtered[:height, :width])
+
+
+@corruption(
+    levels=(1, 2, 3, 4, 6),
+    valid=(0, 100),
+    unit='standard deviation in pixels',
+    random=False,
+    imagenet_c='extra',
+    paper=(1, 2),
+)
+def gaussian_blur(
+    image: np.ndarray, level: float, rng: np.random.Generator | None = None
+) -> np.ndarray:
+    """Gaussian blur of ``level`` pixels, cut at 4 sigma; beyond the border its nearest pixel."""
+    return smooth(image, level)
+
+
+@corruption(
+    levels=(3, 4, 6, 8, 10),
+    valid=(0, 100),
+    unit='radius of the disk in pixels',
+    random=False,
+)
+def defocus_blur(
+    image: np.ndarray, level: float, rng: np.random.Generator | None = None
+) -> np.ndarray:
+    """Lens out of focus: the mean over a disk of radius ``level``, its rim softened above 3."""
+    rows = np.arange(int(level) + 1)
+    halves = np.floor(np.sqrt(level**2 - rows**2)).astype(int)  # half width of the disk, row by row
+    total = np.zeros(image.shape, np.float32)
+    # A disk is a stack of boxes: the columns that are new at each width reach ``tall`` rows up and
+    # down. A box costs the same at any size, the disk as a kernel would cost its area.
+    for inner, outer in pairwise([-1, *sorted(set(halves.tolist()))]):
+        tall = int(rows[halves >= outer].max())
+        for half, sign in ((outer, 1), (inner, -1)):
+            if half >= 0:
+                box = cv2.boxFilter(
+                    image, cv2.CV_32F, (2 * half + 1, 2 * tall + 1), normalize=False
+                )
+                total = (
+                    cv2.add(total, box, dst=total)
+                    if sign > 0
+                    else cv2.subtract(total, box, dst=total)
+                )
+    total /= float((2 * halves + 1).sum() * 2 - (2 * halves[0] + 1))
+    if level > 3:
+        total = smooth(total, 0.5, truncate=2, border=cv2.BORDER_REFLECT_101)
+    return cv2.convertScaleAbs(total)
+
+
+@corruption(
+    levels=(3, 5, 8, 12, 15),
+    valid=(0, 100),
+    unit='standard deviation of the streak in pixels',
+    random=True,
+)
+def motion_blur(image: np.ndarray, level: float, rng: np.random.Generator) -> np.ndarray:
+    """Camera moved: every pixel smeared along one random direction within 45 degrees of level."""
+    angle = rng.uniform(-45, 45)
+    if level == 0:
+        return image.copy()
+    # The reach of ImageNet-C at its five widths, and in proportion to the width beyond them.
+    reach = np.interp(level, (0, 3, 5, 12, 15, 100), (0, 10, 15, 15, 20, 400 / 3))
+    streaked = streak(image.astype(np.float32), level, 2 * round(reach) + 1, angle)
+    return cv2.convertScaleAbs(streaked)
+
+
+@corruption(
+    levels=(1.11, 1.15, 1.20, 1.24, 1.30),
+    valid=(1, 4),
+    unit='largest zoom',
+    random=False,
+)
+def zoom_blur(
+    image: np.ndarray, level: float, rng: np.random.Generator | None = None
+) -> np.ndarray:
+    """Lens zoomed during the exposure: the mean of the image at zooms from 1 to ``level``."""
+    step = np.interp(level, (1.15, 1.20, 1.24, 1.30), (0.01, 0.02, 0.02, 0.03))
+    zooms = np.linspace(1, level, round((level - 1) / step) + 1)
+    source = image.astype(np.float32)
+    total = source.copy()  # ImageNet-C counts the image itself twice
+    for zoom in zooms:
+        cv2.accumulate(zoom_in(source, zoom), total)
+    return cv2.convertScaleAbs(total, alpha=1 / (len(zooms) + 1))
+
+
+def zoom_in(image: np.ndarray, zoom: float) -> np.ndarray:
+    """Enlarge the middle of an image by ``zoom`` (at least 1), keeping its shape."""
+    height, width = image.shape[:2]
+    rows, columns = int(np.ceil(height / zoom)), int(np.ceil(width / zoom))
+    top, left = (height - rows) // 2, (width - columns) // 2
+    size = max(round(columns * zoom), width), max(round(rows * zoom), height)
+    larger = cv2.resize(
+        image[top : top + rows, left : left + columns], size, interpolation=cv2.INTER_LINEAR
+    )
+    return np.ascontiguousarray(larger[:height, :width])
+
+
+_GLASS = ((0.7, 1, 2), (0.9, 2, 1), (1.0, 2, 3), (1.1, 3, 2), (1.5, 4, 2))
+
+
+@corruption(
+    levels=(1, 2, 3, 4, 5),
+    valid=(1, 5),
+    unit='severity of ImageNet-C, which sets blur, reach and rounds together',
+    random=True,
+    whole=True,
+)
+def glass_blur(image: np.ndarray, level: float, rng: np.random.Generator) -> np.ndarray:
+    """Frosted glass: blur, take every pixel from a random near place, blur again."""
+    sigma, reach, rounds = _GLASS[int(level) - 1]
+    height, width = image.shape[:2]
+    places = np.arange(height * width, dtype=np.int32)
+    for _ in range(rounds):
+        places = places[_jumble(height, width, reach, rng)]
+    pixels = smooth(image, sigma).reshape(-1, 3)
+    return smooth(pixels[places].reshape(image.shape), sigma)
+
+
+def _jumble(height: int, width: int, reach: int, rng: np.random.Generator) -> np.ndarray:
+    """Where every pixel of an image comes from after one round of jumbling (flat indices).
+
+    ImageNet-C walks from the last pixel to the first and overwrites each with a pixel at most
+    ``reach`` away. A pixel it takes from further on has been overwritten already, so its origin is
+    the origin of that one: a chain, followed here for all pixels at once by doubling the stride.
+    """
+    source = np.arange(height * width, dtype=np.int32)
+    # The walk leaves a margin, so that no pixel is taken from outside.
+    walked = source.reshape(height, width)[
+        reach + 1 : height - reach + 1, reach + 1 : width - reach + 1
+    ]
+    moves = rng.integers(-reach, reach, size=(2, *walked.shape), dtype=np.int8)
+    here = walked.copy()
+    walked += moves[0].astype(np.int32) * width + moves[1]
+    unfinished = here[walked > here]
+    is_open = np.zeros(height * width, bool)
+    is_open[unfinished] = True
+    while unfinished.size:
+        via = source[unfinished]
+        ends, still = source[via], is_open[via]
+        source[unfinished], is_open[unfinished] = ends, still
+        unfinished = unfinished[still]
+    return source

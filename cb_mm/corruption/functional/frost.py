@@ -1,0 +1,93 @@
+"""Frost: ice crystals on the window, grown from random seeds instead of cut from photographs."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+
+from ..registry import corruption
+from .blur import smooth
+from .weather import cloud
+
+# How much of the image is left, and how much ice is added.
+_FROST = ((1.0, 0.4), (0.8, 0.6), (0.7, 0.7), (0.65, 0.7), (0.6, 0.75))
+
+_GLIMMER = 110, 180, 255  # brightness of the crystals, from those behind to those in front
+_SPRAYS = 4, 3  # bunches of crystals with one root, along the longer and the shorter side
+_FERNS = 5  # crystals of a bunch
+_JOINTS = 12  # places on a stem from which two branches grow
+_TWIGS = 2  # places on a branch from which two twigs grow
+_SUBPIXEL_BITS = 4
+_TINT = -24, -6, 5  # ice is bluish
+_LIGHT = np.array([[-2, -1, 0], [-1, 0, 1], [0, 1, 2]], np.float32)  # from the upper left
+
+
+@corruption(
+    levels=(1, 2, 3, 4, 5),
+    valid=(1, 5),
+    unit='severity of ImageNet-C, which sets the shares of image and ice together',
+    random=True,
+    whole=True,
+)
+def frost(image: np.ndarray, level: float, rng: np.random.Generator) -> np.ndarray:
+    """Mix the image with a sheet of ice crystals."""
+    kept, added = _FROST[int(level) - 1]
+    ice = ice_sheet(*image.shape[:2], rng)
+    return cv2.convertScaleAbs(cv2.addWeighted(image.astype(np.float32), kept, ice, added, 0))
+
+
+def ice_sheet(height: int, width: int, rng: np.random.Generator) -> np.ndarray:
+    """A frosted window, H x W x 3 float32, not negative and around 150 on the scale 0 to 255.
+
+    Its brightness differs from sheet to sheet as it does among the photographs of ImageNet-C.
+    """
+    size = max(height, width)
+    drawing = np.zeros((height, width), np.uint8)
+    for glimmer in _GLIMMER:
+        lines = _grow(height, width, rng)
+        cv2.polylines(drawing, lines, False, glimmer, 1, cv2.LINE_AA, _SUBPIXEL_BITS)
+    crystal = drawing.astype(np.float32)
+    soft = smooth(crystal, 0.0015 * size)
+    relief = cv2.filter2D(soft, -1, _LIGHT)
+    haze = cloud(height, width, 1.4, rng)
+    ice = 0.22 * crystal + 0.25 * soft + 0.15 * relief + 60 * haze
+    ice += rng.uniform(30, 160)
+    return cv2.merge([np.maximum(ice + tint, 0) for tint in _TINT])
+
+
+def _grow(height: int, width: int, rng: np.random.Generator) -> np.ndarray:
+    """Lines of fern-like crystals, N x 2 x 2 whole numbers of sub-pixels (x, y).
+
+    The plane is complex: a step is a number, and a turn is a product.
+    """
+    sprays = _SPRAYS if width > height else _SPRAYS[::-1]
+    # One root in each field of a grid, somewhere: the window is covered, and no grid is seen.
+    fields = np.stack(np.meshgrid(*(np.arange(n) for n in sprays), indexing='ij')).reshape(2, -1, 1)
+    x, y = (fields + rng.random(fields.shape)) / np.reshape(sprays, (2, 1, 1))
+    shape = (x.size, _FERNS)
+    root = np.broadcast_to(x * width + 1j * y * height, shape)
+    # The ferns of a spray open like a fan.
+    angle = rng.uniform(0, 2 * np.pi, x.shape) + rng.normal(0, 1.0, shape)
+    length = max(height, width) * rng.uniform(0.12, 0.38, x.shape) * rng.uniform(0.4, 1, shape)
+    bend = rng.normal(0, 0.3, shape)
+    opening = rng.uniform(0.5, 1.0, (*x.shape, 1))
+
+    along = np.arange(1, _JOINTS + 1) / _JOINTS
+    heading = np.exp(1j * (angle[..., None] + bend[..., None] * along))
+    joints = root[..., None] + np.cumsum(heading, axis=-1) * (length / _JOINTS)[..., None]
+    stems = np.stack([np.concatenate([root[..., None], joints[..., :-1]], -1), joints], -1)
+
+    turns = np.exp(1j * np.stack([opening, -opening], -1))
+    taper = np.minimum(1.05 - along, 2 * along) * length[..., None]
+    branch = 0.25 * (heading * taper)[..., None] * turns
+    branch = branch * rng.uniform(0.4, 1.2, branch.shape)
+    branches = np.stack(np.broadcast_arrays(joints[..., None], joints[..., None] + branch), -1)
+
+    part = np.arange(1, _TWIGS + 1) / (_TWIGS + 1)
+    forks = joints[..., None, None] + branch[..., None] * part
+    twig = (branch[..., None] * (0.4 * (1.1 - part)))[..., None] * turns[..., None, None, :]
+    twigs = np.stack(np.broadcast_arrays(forks[..., None], forks[..., None] + twig), -1)
+
+    ends = np.concatenate([lines.reshape(-1, 2) for lines in (stems, branches, twigs)])
+    points = np.stack([ends.real, ends.imag], -1) * (1 << _SUBPIXEL_BITS)
+    return np.rint(points).astype(np.int32)

@@ -1,0 +1,126 @@
+"""Weather: fog, snow and spatter, all drawn from noise (frost has a file of its own)."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+
+from ..registry import corruption
+from .blur import smooth, streak
+
+_SEVERITY = 'severity of ImageNet-C, which sets several parameters together'
+
+# How much fog is added, and how fast its waves fade with their length.
+_FOG = ((1.5, 2.0), (2.0, 2.0), (2.5, 1.7), (2.5, 1.5), (3.0, 1.4))
+
+
+@corruption(levels=(1, 2, 3, 4, 5), valid=(1, 5), unit=_SEVERITY, random=True, whole=True)
+def fog(image: np.ndarray, level: float, rng: np.random.Generator) -> np.ndarray:
+    """Add a bright cloud and darken the sum, so that the brightest value stays the brightest."""
+    amount, fading = _FOG[int(level) - 1]
+    brightest = float(image.max())
+    scale = brightest / (brightest + 255 * amount)
+    veil = cloud(*image.shape[:2], fading, rng) * np.float32(255 * amount * scale)
+    return cv2.convertScaleAbs(cv2.scaleAdd(image.astype(np.float32), scale, cv2.merge([veil] * 3)))
+
+
+def cloud(height: int, width: int, fading: float, rng: np.random.Generator) -> np.ndarray:
+    """Fractal noise between 0 and 1, float32, by the diamond-square algorithm.
+
+    It covers a periodic square of a power of two of pixels, of which the image is a corner; waves
+    of half the length are ``fading ** 2`` times weaker. Both are as in ImageNet-C, where the image
+    also keeps the extremes of the square and not its own.
+    """
+    octaves = int(max(height, width) - 1).bit_length()
+    field = np.zeros((1, 1), np.float32)
+    # Waves of the ninth octave are too weak to see: the field is drawn small and enlarged.
+    for octave in range(min(octaves, 8)):
+        noise = rng.random((3, *field.shape), dtype=np.float32) * 2 - 1
+        noise *= fading ** (-2 * octave)
+        below = np.roll(field, -1, axis=0)
+        centres = (field + below + np.roll(field + below, -1, axis=1)) / 4 + noise[0]
+        finer = np.empty((2 * len(field), 2 * len(field)), np.float32)
+        finer[::2, ::2] = field
+        finer[1::2, 1::2] = centres
+        finer[1::2, ::2] = (field + below + centres + np.roll(centres, 1, axis=1)) / 4 + noise[1]
+        right = np.roll(field, -1, axis=1)
+        finer[::2, 1::2] = (field + right + centres + np.roll(centres, 1, axis=0)) / 4 + noise[2]
+        field = finer
+    field -= field.min()
+    field /= max(float(field.max()), 1e-12)
+    enlarged = cv2.resize(field, (1 << octaves, 1 << octaves), interpolation=cv2.INTER_LINEAR)
+    return np.ascontiguousarray(enlarged[:height, :width])
+
+
+# Mean and spread of the flakes' noise, their size, the threshold below which nothing falls, the
+# reach and width of the streaks, and the share of the image that is not whitened.
+_SNOW = (
+    (0.1, 0.3, 3.0, 0.5, 10, 4, 0.8),
+    (0.2, 0.3, 2.0, 0.5, 12, 4, 0.7),
+    (0.55, 0.3, 4.0, 0.9, 12, 8, 0.7),
+    (0.55, 0.3, 4.5, 0.85, 12, 8, 0.65),
+    (0.55, 0.3, 2.5, 0.85, 12, 12, 0.55),
+)
+
+
+@corruption(levels=(1, 2, 3, 4, 5), valid=(1, 5), unit=_SEVERITY, random=True, whole=True)
+def snow(image: np.ndarray, level: float, rng: np.random.Generator) -> np.ndarray:
+    """Whiten the scene and let flakes fall through it, in two directions."""
+    mean, spread, size, threshold, reach, sigma, kept = _SNOW[int(level) - 1]
+    height, width = image.shape[:2]
+    # One cell more than fits: with a whole ratio all flakes would sit alike on the pixel grid.
+    rows, columns = int(np.ceil(height / size)) + 1, int(np.ceil(width / size)) + 1
+    flakes = mean + spread * rng.standard_normal((rows, columns), dtype=np.float32)
+    flakes = cv2.resize(flakes, (width, height), interpolation=cv2.INTER_LINEAR)
+    flakes = np.where(flakes < threshold, 0, np.minimum(flakes, 1))
+    flakes = streak(flakes, sigma, 2 * reach + 1, rng.uniform(-135, -45))
+    flakes += cv2.rotate(flakes, cv2.ROTATE_180)
+
+    grey = cv2.cvtColor(image, cv2.COLOR_RGB2GRAY).astype(np.float32)
+    white = 1.5 * grey + 127.5
+    whitened = kept * image + (1 - kept) * np.maximum(image, white[..., None])
+    return cv2.convertScaleAbs(whitened + 255 * flakes[..., None])
+
+
+# Mean and spread of the liquid's noise, the size of its drops, the threshold above which it sticks,
+# and for water its brightness, for mud the softness of its rim.
+_WATER = ((0.65, 0.3, 4, 0.69, 0.6), (0.65, 0.3, 3, 0.68, 0.6), (0.65, 0.3, 2, 0.68, 0.5))
+_MUD = ((0.65, 0.3, 1, 0.65, 1.5), (0.67, 0.4, 1, 0.65, 1.5))
+_TURQUOISE = (175, 238, 238)
+_BROWN = (63, 42, 20)
+_LIGHT = np.array([[-2, -1, 0], [-1, 1, 1], [0, 1, 2]], np.float32)  # from the upper left
+
+
+@corruption(
+    levels=(1, 2, 3, 4, 5),
+    valid=(1, 5),
+    unit=_SEVERITY,
+    random=True,
+    whole=True,
+    imagenet_c='extra',
+)
+def spatter(image: np.ndarray, level: float, rng: np.random.Generator) -> np.ndarray:
+    """Splash the lens: drops of water at severities 1 to 3, of mud at 4 and 5."""
+    wet = level <= 3
+    mean, spread, size, threshold, last = (_WATER + _MUD)[int(level) - 1]
+    liquid = mean + spread * rng.standard_normal(image.shape[:2], dtype=np.float32)
+    liquid = smooth(liquid, size)
+    liquid[liquid < threshold] = 0
+    if wet:
+        shine = _shine(liquid) * liquid
+        shine *= last / max(float(shine.max()), 1e-6)
+        coat = cv2.merge([shine * colour for colour in _TURQUOISE])
+        return cv2.convertScaleAbs(image + coat)
+    cover = smooth((liquid > 0).astype(np.float32), last)
+    cover[cover < 0.8] = 0
+    mud = cv2.merge([cover * colour for colour in _BROWN])
+    return cv2.convertScaleAbs(image * (1 - cover)[..., None] + mud)
+
+
+def _shine(liquid: np.ndarray) -> np.ndarray:
+    """How bright a drop is at each pixel, 0 to 255: a relief of its rim, lit from one side."""
+    rim = cv2.Canny((255 * liquid).astype(np.uint8), 50, 150)
+    distance = cv2.distanceTransform(255 - rim, cv2.DIST_L2, cv2.DIST_MASK_5)
+    height = cv2.blur(np.minimum(distance, 20), (3, 3)).astype(np.uint8)
+    relief = cv2.filter2D(cv2.equalizeHist(height), cv2.CV_8U, _LIGHT)
+    return cv2.blur(relief.astype(np.float32), (3, 3))

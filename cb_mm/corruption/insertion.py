@@ -1,0 +1,107 @@
+"""Finding the place of a corruption in other people's configs: right after the image loader."""
+
+from __future__ import annotations
+
+import copy
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import UserError
+
+# LoadImageFromFile, LoadImageFromNDArray, LoadMultiChannelImageFromFiles, ... but no annotations.
+_LOADER = re.compile(r'Load\w*Image\w*|InferencerLoader')
+
+
+def insert_corruption(pipeline: list, transform_cfg: Mapping[str, Any]) -> list:
+    """A copy of ``pipeline`` with the transform right after every image loader in it.
+
+    The loader is found by its type, whatever its scope (``mmdet.LoadImageFromFile``) and however
+    deep it lies in transforms that hold transforms. With ``channel_order='auto'`` (the default)
+    the colour order is read off the loader.
+
+    Raises:
+        UserError: when the pipeline has no image loader.
+    """
+    result, found = _insert(copy.deepcopy(list(pipeline)), transform_cfg)
+    if not found:
+        raise UserError(
+            'the pipeline loads no image, so there is no place for a corruption; its transforms '
+            f'are {", ".join(_type_name(step) for step in pipeline) or "none"}'
+        )
+    return result
+
+
+def corrupt_dataset_cfg(
+    dataset_cfg: Mapping[str, Any], transform_cfg: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """A copy of a dataset config with the transform after every image loader.
+
+    Wrappers are entered (``dataset`` of RepeatDataset, ClassBalancedDataset, MultiImageMixDataset
+    and others, ``datasets`` of ConcatDataset). The folder of the images becomes the transform's
+    ``root``, so that the noise does not depend on where the data set lies.
+
+    Raises:
+        UserError: when no dataset in it has a pipeline that loads an image.
+    """
+    result = copy.deepcopy(dataset_cfg)
+    if not _corrupt_dataset(result, transform_cfg):
+        raise UserError(
+            f'the dataset config ({_type_name(dataset_cfg)}) has no pipeline that loads an image, '
+            'so there is no place for a corruption'
+        )
+    return result
+
+
+def _corrupt_dataset(cfg: Any, transform_cfg: Mapping[str, Any]) -> int:
+    inner = cfg.get('datasets') or ([cfg['dataset']] if cfg.get('dataset') else [])
+    found = sum(_corrupt_dataset(dataset, transform_cfg) for dataset in inner)
+    if cfg.get('pipeline'):
+        own = {'root': _image_folders(cfg), **transform_cfg}
+        cfg['pipeline'], count = _insert(list(cfg['pipeline']), own)
+        found += count
+    return found
+
+
+def _image_folders(cfg: Mapping[str, Any]) -> list[str]:
+    """The folders that the image paths of a dataset begin with, the data root last."""
+    root = cfg.get('data_root') or ''
+    prefix = cfg.get('data_prefix') or {}
+    folders = [os.path.join(root, prefix[key]) for key in ('img_path', 'img') if prefix.get(key)]
+    return [folder for folder in (*folders, root) if folder]
+
+
+def _insert(steps: list, transform_cfg: Mapping[str, Any]) -> tuple[list, int]:
+    """The steps with the transform inserted, and how many times it was."""
+    result, found = [], 0
+    for step in steps:
+        if isinstance(step, (list, tuple)):  # one of several sub-pipelines
+            step, count = _insert(list(step), transform_cfg)
+            found += count
+        elif isinstance(step, Mapping) and isinstance(step.get('transforms'), (list, tuple)):
+            step['transforms'], count = _insert(list(step['transforms']), transform_cfg)
+            found += count
+        result.append(step)
+        if _LOADER.fullmatch(_type_name(step)):
+            order = transform_cfg.get('channel_order', 'auto')
+            order = _loaded_order(step) if order == 'auto' else order
+            result.append({**copy.deepcopy(dict(transform_cfg)), 'channel_order': order})
+            found += 1
+    return result, found
+
+
+def _type_name(step: Any) -> str:
+    """Name of a transform's class, from its config, its class or itself, without the scope."""
+    kind = step.get('type', '') if isinstance(step, Mapping) else type(step)
+    return str(getattr(kind, '__name__', kind)).rpartition('.')[2]
+
+
+def _loaded_order(loader: Any) -> str:
+    """Colour order of what a loader loads: BGR in mmcv, unless it is told otherwise.
+
+    The tifffile backend is the exception: it returns the channels as they lie in the file.
+    """
+    get = loader.get if isinstance(loader, Mapping) else lambda key: getattr(loader, key, None)
+    rgb = get('channel_order') == 'rgb' or get('to_rgb') or get('imdecode_backend') == 'tifffile'
+    return 'rgb' if rgb else 'bgr'

@@ -1,0 +1,175 @@
+"""The table of corruptions: what each one is called, how strong it can be, and how it is measured.
+
+A corruption is a pure function ``(image, level, rng) -> image``. ``level`` is in the natural unit
+of the corruption (grey levels, pixels, a JPEG quality ...); ``severity`` 1-5 names five such
+levels: those of ImageNet-C, for every corruption that ImageNet-C has.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import UserError
+
+#: image (uint8 RGB, H x W x 3), level, generator -> new image of the same shape and type
+ImageFunction = Callable[[np.ndarray, float, np.random.Generator], np.ndarray]
+
+SEVERITIES = (1, 2, 3, 4, 5)
+
+CORRUPTIONS: dict[str, Corruption] = {}
+
+
+@dataclass(frozen=True)
+class Corruption:
+    """One entry of the table.
+
+    Attributes:
+        name: how configs and command lines call it.
+        function: the pure function; it checks its own image and level.
+        levels: the levels of severity 1 to 5.
+        low: the smallest level it takes.
+        high: the largest level it takes.
+        unit: what a level means, in words.
+        random: False when one image and one level have a single result.
+        whole: True when a level must be a whole number.
+        per_value: True when every value of every channel is changed by itself, so that the number
+            of channels does not matter.
+        imagenet_c: 'common' for the 15 of the ImageNet-C benchmark, 'extra' for its 4 held-out
+            ones, None for what is not in ImageNet-C.
+        paper: the levels at which Table 9 of the paper measures (for shot noise: our reading).
+    """
+
+    name: str
+    function: ImageFunction
+    levels: tuple[float, ...]
+    low: float
+    high: float
+    unit: str
+    random: bool
+    whole: bool = False
+    per_value: bool = False
+    imagenet_c: str | None = 'common'
+    paper: tuple[float, ...] = ()
+
+    def check_level(self, level: object) -> float:
+        """The level as a float; a UserError when it is no number, or out of range."""
+        number = isinstance(level, (int, float, np.integer, np.floating))
+        if isinstance(level, bool) or not number or not self.low <= float(level) <= self.high:
+            raise UserError(
+                f'level {level!r} of {self.name} is out of range: '
+                f'it is the {self.unit}, from {self.low:g} to {self.high:g}'
+            )
+        if self.whole and float(level) != math.floor(float(level)):
+            raise UserError(f'level {level!r} of {self.name} must be a whole number ({self.unit})')
+        return float(level)
+
+    def level_of(self, severity: object) -> float:
+        """The level of a severity from 1 to 5."""
+        if isinstance(severity, bool) or severity not in SEVERITIES:
+            raise UserError(f'severity {severity!r} of {self.name} must be 1, 2, 3, 4 or 5')
+        return float(self.levels[int(severity) - 1])
+
+    def resolve(self, severity: int | None = None, level: float | None = None) -> float:
+        """The level that is meant, when exactly one of ``severity`` and ``level`` is given."""
+        if (severity is None) == (level is None):
+            given = 'neither' if level is None else 'both'
+            raise UserError(
+                f'{self.name} needs either severity (1-5) or level ({self.unit}); {given} given'
+            )
+        return self.level_of(severity) if level is None else self.check_level(level)
+
+
+def find(name: str) -> Corruption:
+    """The entry called ``name``; a UserError that suggests the nearest name when there is none."""
+    if name in CORRUPTIONS:
+        return CORRUPTIONS[name]
+    near = difflib.get_close_matches(str(name).lower().replace('-', '_'), CORRUPTIONS, n=1)
+    hint = f'did you mean {near[0]!r}? ' if near else ''
+    raise UserError(f'unknown corruption {name!r}: {hint}known are {", ".join(CORRUPTIONS)}')
+
+
+def corruption(
+    *,
+    levels: tuple[float, ...],
+    valid: tuple[float, float],
+    unit: str,
+    random: bool,
+    whole: bool = False,
+    per_value: bool = False,
+    imagenet_c: str | None = 'common',
+    paper: tuple[float, ...] = (),
+) -> Callable[[Callable[..., np.ndarray]], ImageFunction]:
+    """Enter the decorated function in the table, and let it check its image and level first."""
+
+    def enter(function: Callable[..., np.ndarray]) -> ImageFunction:
+        @functools.wraps(function)
+        def checked(
+            image: np.ndarray, level: float, rng: np.random.Generator | None = None
+        ) -> np.ndarray:
+            _check_image(image, entry)
+            if random and not isinstance(rng, np.random.Generator):
+                raise UserError(f'{entry.name} is random and needs a numpy.random.Generator')
+            return function(np.ascontiguousarray(image), entry.check_level(level), rng)
+
+        entry = Corruption(
+            name=function.__name__,
+            function=checked,
+            levels=levels,
+            low=valid[0],
+            high=valid[1],
+            unit=unit,
+            random=random,
+            whole=whole,
+            per_value=per_value,
+            imagenet_c=imagenet_c,
+            paper=paper,
+        )
+        CORRUPTIONS[entry.name] = entry
+        return checked
+
+    return enter
+
+
+def corrupt(
+    image: np.ndarray,
+    name: str,
+    rng: np.random.Generator | None = None,
+    *,
+    severity: int | None = None,
+    level: float | None = None,
+) -> np.ndarray:
+    """Corrupt an RGB or grey-scale uint8 image by name.
+
+    A grey-scale image (H x W or H x W x 1) keeps its shape. Corruptions that have colours of
+    their own, such as mud, are seen through the luma weights of ITU-R 601.
+    """
+    entry = find(name)
+    level = entry.resolve(severity, level)
+    grey = image.ndim == 2 or (image.ndim == 3 and image.shape[2] == 1)
+    if not grey or entry.per_value:
+        return entry.function(image, level, rng)
+    colour = np.repeat(image.reshape(*image.shape[:2], 1), 3, axis=2)
+    changed = entry.function(colour, level, rng)
+    # The weights are in thousandths, so that equal channels come back as they were.
+    luma = (changed.astype(np.uint32) @ np.array([299, 587, 114], np.uint32) + 500) // 1000
+    return luma.astype(np.uint8).reshape(image.shape)
+
+
+def _check_image(image: object, entry: Corruption) -> None:
+    if not isinstance(image, np.ndarray) or image.dtype != np.uint8:
+        kind = image.dtype if isinstance(image, np.ndarray) else type(image).__name__
+        raise UserError(f'{entry.name} takes an image of 8-bit values (numpy uint8), not {kind}')
+    if image.size == 0:
+        raise UserError(f'{entry.name} was given an empty image, of shape {image.shape}')
+    channels = image.shape[2] if image.ndim == 3 else 0
+    if channels != 3 and not (entry.per_value and (image.ndim == 2 or channels == 1)):
+        raise UserError(
+            f'{entry.name} takes an RGB image, height x width x 3, not one of shape {image.shape}; '
+            'load images with 3 channels (color_type="color")'
+        )

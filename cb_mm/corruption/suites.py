@@ -1,0 +1,133 @@
+"""Named sets of corruptions, and how a command line names single ones."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import UserError
+from . import functional  # noqa: F401  (importing fills the table)
+from .registry import CORRUPTIONS, SEVERITIES, find
+
+CLEAN = 'clean'
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One measurement of a robustness table: the clean images, or a corruption at one level.
+
+    Attributes:
+        name: a corruption, or 'clean'.
+        level: its level; None for clean images.
+        severity: the severity that the level was asked for by; None when it was not.
+    """
+
+    name: str
+    level: float | None = None
+    severity: int | None = None
+
+    @property
+    def key(self) -> str:
+        """Short and unique, as a command line takes it: 'clean', 'gaussian_noise=5'."""
+        return self.name if self.level is None else f'{self.name}={self.level:g}'
+
+    @property
+    def label(self) -> str:
+        """For people: 'gaussian_noise=5', or 'gaussian_noise, severity 3'."""
+        return self.key if self.severity is None else f'{self.name}, severity {self.severity}'
+
+    @property
+    def random(self) -> bool:
+        """Whether repeated measurements differ."""
+        return self.level is not None and find(self.name).random
+
+    def transform_cfg(self, seed: int = 0, repeat: int = 0) -> dict[str, Any] | None:
+        """Config of the ImageCorruption that makes the images of this cell; None when clean."""
+        if self.level is None:
+            return None
+        return {
+            'type': 'ImageCorruption',
+            'name': self.name,
+            'level': self.level,
+            'seed': seed,
+            'repeat': repeat,
+        }
+
+
+def _at_level(name: str, level: float) -> Cell:
+    return Cell(name, find(name).check_level(level))
+
+
+def _at_severity(name: str, severity: int) -> Cell:
+    return Cell(name, find(name).level_of(severity), severity)
+
+
+#: What each suite measures. Clean images come first: everything else is compared with them.
+SUITES: dict[str, tuple[Cell, ...]] = {
+    CLEAN: (Cell(CLEAN),),
+    'table9': (
+        Cell(CLEAN),
+        _at_level('shot_noise', 255),  # our reading: the paper does not give the level
+        _at_level('gaussian_noise', 5),
+        _at_level('gaussian_noise', 10),
+        _at_level('gaussian_blur', 1),
+        _at_level('gaussian_blur', 2),
+    ),
+    'imagenet-c': (
+        Cell(CLEAN),
+        *(
+            _at_severity(entry.name, severity)
+            for entry in CORRUPTIONS.values()
+            if entry.imagenet_c == 'common'
+            for severity in SEVERITIES
+        ),
+    ),
+}
+
+
+def parse_corruption(text: str, severity: int | None = None) -> list[Cell]:
+    """The cells that NAME, NAME=LEVEL or NAME=LEVEL,LEVEL,... means.
+
+    A name alone is measured at ``severity``, or at all five when there is none.
+    """
+    name, equals, levels = text.partition('=')
+    entry = find(name)
+    if not equals:
+        chosen = SEVERITIES if severity is None else (severity,)
+        return [_at_severity(name, one) for one in chosen]
+    try:
+        return [_at_level(name, float(level)) for level in levels.split(',')]
+    except ValueError:
+        raise UserError(
+            f'{text!r}: after "=" comes the level of {name}, a number '
+            f'({entry.unit}, {entry.low:g} to {entry.high:g})'
+        ) from None
+
+
+def cells_for(
+    suite: str | None = None, corruptions: Sequence[str] = (), severity: int | None = None
+) -> list[Cell]:
+    """What to measure: the suite, then the corruptions, clean images always first, nothing twice.
+
+    Args:
+        suite: a name of ``SUITES``.
+        corruptions: texts for ``parse_corruption``.
+        severity: the severity of the corruptions that are named without a level.
+    """
+    if suite is not None and suite not in SUITES:
+        near = difflib.get_close_matches(suite.lower().replace('_', '-'), SUITES, n=1)
+        hint = f'did you mean {near[0]!r}? ' if near else ''
+        raise UserError(f'unknown suite {suite!r}: {hint}known are {", ".join(SUITES)}')
+    if severity is not None and all('=' in text for text in corruptions):
+        raise UserError(
+            f'severity {severity} has nothing to set: it is for corruptions named without a level'
+        )
+    cells = [Cell(CLEAN), *(SUITES[suite] if suite else ())]
+    for text in corruptions:
+        cells += parse_corruption(text, severity)
+    unique: dict[str, Cell] = {}
+    for cell in cells:
+        unique.setdefault(cell.key, cell)
+    return list(unique.values())
