@@ -37,16 +37,6 @@ class SegmentorLogits(nn.Module):
         )
 
 
-def read_config(path: str | Path) -> Config:
-    """A config file, or a UserError that says why it cannot be read."""
-    if not Path(path).is_file():
-        raise UserError(f'config {path} does not exist.')
-    try:
-        return Config.fromfile(path)
-    except Exception as error:  # a config is Python code: it may fail in any way
-        raise UserError(f'config {path} cannot be read: {error!r}') from error
-
-
 def load_segmentor(cfg: Config, checkpoint: str | Path, trust: bool = False) -> nn.Module:
     """The segmentor of a config, in eval mode on the CPU, with all the weights of a checkpoint."""
     from mmengine.registry import init_default_scope
@@ -196,7 +186,9 @@ def _metadata(segmentor: nn.Module) -> dict[str, str]:
     if getattr(prepare, 'mean', None) is not None:
         facts['mean'] = prepare.mean.flatten().tolist()
         facts['std'] = prepare.std.flatten().tolist()
-    facts['channel_order'] = 'RGB' if getattr(prepare, 'channel_conversion', False) else 'BGR'
+    # mmcv loads images as BGR. The two OpenMMLab families name this attribute differently.
+    swapped = any(getattr(prepare, f'{start}channel_conversion', False) for start in ('', '_'))
+    facts['channel_order'] = 'RGB' if swapped else 'BGR'
     facts['classes'] = (getattr(segmentor, 'dataset_meta', None) or {}).get('classes')
     return {key: json.dumps(value) for key, value in facts.items() if value is not None}
 

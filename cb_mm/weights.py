@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,8 +72,10 @@ class WeightsReport:
 
 def summary(keys: Iterable[str], limit: int = 6) -> str:
     """Keys on one line, those that differ only in numbers as one: ``blocks.*.mlp.fc1.bias ×12``."""
-    groups = Counter(re.sub(r'\b\d+\b', '*', key) for key in keys)
-    words = [key if count == 1 else f'{key} ×{count}' for key, count in groups.items()]
+    groups: dict[str, list[str]] = {}
+    for key in keys:
+        groups.setdefault(re.sub(r'\b\d+\b', '*', key), []).append(key)
+    words = [f'{name} ×{len(all_)}' if all_[1:] else all_[0] for name, all_ in groups.items()]
     more = f' and {len(words) - limit} more' if len(words) > limit else ''
     return ', '.join(words[:limit]) + more
 

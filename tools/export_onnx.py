@@ -49,6 +49,13 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         help='largest difference of a logit that is accepted (default: %(default)s)',
     )
     parser.add_argument(
+        '--cfg-options',
+        nargs='+',
+        default=[],
+        metavar='KEY=VALUE',
+        help='change the config, such as model.decode_head.num_classes=11',
+    )
+    parser.add_argument(
         '--trust-checkpoint',
         action='store_true',
         help='unpickle the checkpoint without limits: only if you trust its maker',
@@ -58,9 +65,11 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def run(args: argparse.Namespace) -> None:
     """Load, export, print the differences."""
-    from cb_mm.onnx_export import export_onnx, load_segmentor, read_config
+    from cb_mm.config import load_config
+    from cb_mm.onnx_export import export_onnx, load_segmentor
 
-    segmentor = load_segmentor(read_config(args.config), args.checkpoint, args.trust_checkpoint)
+    config = load_config(args.config, args.cfg_options)
+    segmentor = load_segmentor(config, args.checkpoint, args.trust_checkpoint)
     errors = export_onnx(segmentor, args.out, args.check_sizes, args.tolerance)
     for (height, width), error in errors.items():
         print(f'{height}x{width}: largest difference to torch {error:.2e}')

@@ -26,7 +26,7 @@ class ViTLayerDecayConstructor(DefaultOptimWrapperConstructor):
     and everything behind the last block (pyramid, neck, heads) the full rate. Norms, biases,
     position embedding, prefix tokens, layer scale and CB_S scales have no weight decay.
 
-    The layers are those of timm's ``group_matcher``, which ViTCB and every timm model has::
+    The layers are those of timm's ``group_matcher``, which ViTCB and most timm models have::
 
         optim_wrapper = dict(
             optimizer=dict(type='AdamW', lr=1e-4, weight_decay=0.05),
@@ -111,8 +111,8 @@ def layer_powers(model: nn.Module) -> Iterator[tuple[str, int]]:
     backbones = list(_layered_modules(model))
     if not backbones:
         raise UserError(
-            f'layer-wise decay needs a backbone that knows its layers (ViTCB, or any timm model); '
-            f'{type(model).__name__} has none.'
+            'layer-wise decay needs a backbone that knows its layers by a group_matcher, as ViTCB '
+            f'and most timm models do; {type(model).__name__} has none.'
         )
     for prefix, backbone in backbones:
         # Blocks that do not train are no layers here: those behind the last output are never run.

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ..errors import UserError
 from ..weight_layouts import fit_position_embedding
-from ..weights import load_weights
+from ..weights import WeightsReport, load_weights
 from .context_broadcast import (
     BROADCASTS,
     check_choice,
@@ -67,6 +67,7 @@ class ViTCB(VisionTransformer, BaseModule):
         embed_dims: Channels of every map.
         out_strides: Pixels per cell of every map.
         broadcast_layers: Blocks with CB.
+        weights_report: What ``init_cfg`` loaded, or None.
     """
 
     def __init__(
@@ -104,6 +105,7 @@ class ViTCB(VisionTransformer, BaseModule):
             raise UserError(f'frozen_stages={frozen_stages} is not between -1 and {depth}.')
         self.frozen_stages = frozen_stages
         self.norm_out = norm_out
+        self.weights_report: WeightsReport | None = None
         self.set_grad_checkpointing(with_cp)
 
         self.embed_dims = self.embed_dim
@@ -200,7 +202,7 @@ class ViTCB(VisionTransformer, BaseModule):
                     + (f', not {unknown[0]}.' if unknown else '; checkpoint is missing.')
                 )
             options.pop('map_location', None)
-            load_weights(self, cfg['checkpoint'], **options)
+            self.weights_report = load_weights(self, cfg['checkpoint'], **options)
         self.is_init = True
 
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:

@@ -61,7 +61,8 @@ def build_timm_vit(
         )
     try:
         model = timm.create_model(name, pretrained=False, **options)
-    except TypeError as error:  # a model that is no ViT knows nothing of these options
+    # A model that is no ViT knows nothing of these options; an unknown tag is a RuntimeError.
+    except (TypeError, RuntimeError) as error:
         raise UserError(_no_vit(arch, str(error))) from error
     if not isinstance(model, VisionTransformer):
         raise UserError(_no_vit(arch, f'it is a {type(model).__name__}'))

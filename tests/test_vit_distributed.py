@@ -1,0 +1,89 @@
+"""ViTCB in DistributedDataParallel: two real processes over gloo."""
+
+from __future__ import annotations
+
+import copy
+import datetime
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch.nn.parallel import DistributedDataParallel
+
+WORLD = 2
+CASES = [
+    {'with_cp': False, 'broadcast': 'cb'},
+    {'with_cp': True, 'broadcast': 'cb_s'},
+    {'with_cp': True, 'broadcast': 'cb_s', 'frozen_stages': 2},
+    {'with_cp': False, 'broadcast': 'cb_s', 'out_indices': (0, 1), 'pyramid': False},
+]
+
+
+def _loss(maps) -> torch.Tensor:
+    return sum(m.square().mean() for m in maps)
+
+
+def _train(rank: int, folder: str) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        'gloo',
+        init_method=f'file://{folder}/store',
+        rank=rank,
+        world_size=WORLD,
+        timeout=datetime.timedelta(seconds=120),
+    )
+    from cb_mm.models import ViTCB
+
+    grads = []
+    for case in CASES:
+        torch.manual_seed(0)
+        arch = {'embed_dim': 24, 'depth': 4, 'num_heads': 3}
+        model = ViTCB(
+            arch, **{'out_indices': (0, 1, 2, 3), 'layers': 'all', 'img_size': 32, **case}
+        )
+        alone = copy.deepcopy(model)
+        # find_unused_parameters stays off: a parameter without a gradient would raise in step 2.
+        wrapped = DistributedDataParallel(model)
+        optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+        generator = torch.Generator().manual_seed(rank)
+        first = None
+        for _ in range(3):
+            x = torch.randn(2, 3, 32, 48, generator=generator)
+            optimizer.zero_grad()
+            _loss(wrapped(x)).backward()
+            if first is None:
+                first = {n: p.grad.clone() for n, p in model.named_parameters() if p.requires_grad}
+                _loss(alone(x)).backward()
+            optimizer.step()
+        own = {n: p.grad for n, p in alone.named_parameters() if p.requires_grad}
+        last = {n: p.detach() for n, p in model.named_parameters()}
+        grads.append({'shared': first, 'own': own, 'last': last})
+    torch.save(grads, f'{folder}/rank{rank}.pt')
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+@pytest.fixture(scope='module')
+def ranks(tmp_path_factory) -> list[list[dict]]:
+    folder: Path = tmp_path_factory.mktemp('gloo')
+    mp.spawn(_train, args=(str(folder),), nprocs=WORLD)
+    return [torch.load(folder / f'rank{rank}.pt', weights_only=True) for rank in range(WORLD)]
+
+
+@pytest.mark.parametrize('case', range(len(CASES)))
+def test_gradients_are_the_mean_over_processes(ranks, case):
+    one, two = (rank[case] for rank in ranks)
+    assert one['shared'].keys() == one['own'].keys()
+    for name, grad in one['shared'].items():
+        mean = (one['own'][name] + two['own'][name]) / 2
+        torch.testing.assert_close(grad, mean, rtol=1e-3, atol=1e-6, msg=name)
+        torch.testing.assert_close(grad, two['shared'][name], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize('case', range(len(CASES)))
+def test_processes_hold_the_same_weights_after_training(ranks, case):
+    one, two = (rank[case]['last'] for rank in ranks)
+    for name, value in one.items():
+        assert torch.equal(value, two[name]), name
