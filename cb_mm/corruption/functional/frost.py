@@ -19,6 +19,7 @@ _JOINTS = 12  # places on a stem from which two branches grow
 _TWIGS = 2  # places on a branch from which two twigs grow
 _SUBPIXEL_BITS = 4
 _TINT = -24, -6, 5  # ice is bluish
+_BRIGHTNESS = 85, 225
 _LIGHT = np.array([[-2, -1, 0], [-1, 0, 1], [0, 1, 2]], np.float32)  # from the upper left
 
 
@@ -51,7 +52,7 @@ def ice_sheet(height: int, width: int, rng: np.random.Generator) -> np.ndarray:
     relief = cv2.filter2D(soft, -1, _LIGHT)
     haze = cloud(height, width, 1.4, rng)
     ice = 0.22 * crystal + 0.25 * soft + 0.15 * relief + 60 * haze
-    ice += rng.uniform(30, 160)
+    ice += rng.uniform(*_BRIGHTNESS) - ice.mean()
     return cv2.merge([np.maximum(ice + tint, 0) for tint in _TINT])
 
 
