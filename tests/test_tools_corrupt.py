@@ -1,0 +1,118 @@
+"""tools/corrupt.py end to end, and the contact sheet it draws."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from cb_mm.corruption import CORRUPTIONS, corrupt, noise_generator, parse_corruption
+from cb_mm.corruption.contact_sheet import draw_contact_sheet
+
+TOOLS = Path(__file__).resolve().parent.parent / 'tools'
+sys.path.insert(0, str(TOOLS))
+tool = __import__('corrupt')
+sys.path.remove(str(TOOLS))
+
+
+@pytest.fixture
+def image(tmp_path) -> Path:
+    y, x = np.mgrid[:60, :80]
+    pixels = np.dstack([2 * y, x, 200 - x - y]).astype(np.uint8)
+    cv2.imwrite(str(tmp_path / 'street.png'), pixels)
+    return tmp_path / 'street.png'
+
+
+def test_all_corruptions_of_one_image(image, tmp_path, capsys):
+    out = tmp_path / 'new' / 'sheet.png'
+    assert tool.main([str(image), '--out', str(out), '--width', '40']) == 0
+    assert capsys.readouterr().out.strip() == str(out)
+    sheet = cv2.imread(str(out))
+    rows = len(CORRUPTIONS)
+    assert sheet.shape[0] % rows == 0
+    # No row is alike: every corruption did something of its own.
+    assert len({row.tobytes() for row in np.split(sheet, rows)}) == rows
+    assert sorted(file.name for file in out.parent.iterdir()) == ['sheet.png']
+
+
+def test_one_sheet_for_each_of_several_images(image, tmp_path):
+    other = tmp_path / 'grey.png'
+    cv2.imwrite(str(other), np.full((33, 47), 90, np.uint8))
+    out = tmp_path / 'sheets'
+    words = ['--corruption', 'frost', '--severity', '3', '--out', str(out), '--seed', '4']
+    assert tool.main([str(image), str(other), *words]) == 0
+    names = sorted(file.name for file in out.iterdir())
+    assert names == ['grey_corruptions.png', 'street_corruptions.png']
+
+
+def test_the_sheet_shows_the_noise_of_testing(image):
+    pixels = cv2.cvtColor(cv2.imread(str(image)), cv2.COLOR_BGR2RGB)
+    cells = parse_corruption('gaussian_noise=5,10')
+    sheet = draw_contact_sheet(pixels, cells, 'street.png', seed=3, width=80)
+    for column, level in enumerate((5, 10), start=1):
+        rng = noise_generator(3, 0, 'street.png', 'gaussian_noise', level)
+        expected = corrupt(pixels, 'gaussian_noise', rng, level=level)
+        left = sheet.shape[1] - (3 - column) * 84
+        assert np.array_equal(sheet[18:78, left : left + 80], expected)
+
+
+def test_detail_shows_the_middle_pixel_by_pixel(image):
+    pixels = cv2.cvtColor(cv2.imread(str(image)), cv2.COLOR_BGR2RGB)
+    sheet = draw_contact_sheet(pixels, parse_corruption('frost', 1), 'a', width=40, detail=True)
+    left = sheet.shape[1] - 2 * 44
+    assert np.array_equal(sheet[18:48, left : left + 40], pixels[15:45, 20:60])
+
+
+def test_a_suite_in_the_current_folder(image, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert tool.main(['street.png', '--suite', 'table9']) == 0
+    assert (tmp_path / 'street_corruptions.png').stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    ('words', 'message'),
+    [
+        (['--corruption', 'fros'], "did you mean 'frost'"),
+        (['--corruption', 'gaussian_noise=999'], 'out of range'),
+        (['--severity', '9'], '1, 2, 3, 4 or 5'),
+        (['--suite', 'table8'], "did you mean 'table9'"),
+        (['--out', 'street.png/inside'], 'cannot write'),
+    ],
+)
+def test_mistakes_are_answered_with_one_line(image, tmp_path, monkeypatch, capsys, words, message):
+    monkeypatch.chdir(tmp_path)
+    assert tool.main([str(image), *words]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith('error: ')
+    assert message in error
+    assert error.count('\n') == 1
+
+
+@pytest.mark.parametrize('content', [None, b'', b'no image'])
+def test_missing_and_broken_images(tmp_path, capsys, content):
+    file = tmp_path / 'broken.jpg'
+    if content is not None:
+        file.write_bytes(content)
+    assert tool.main([str(file)]) == 2
+    assert str(file) in capsys.readouterr().err
+
+
+@pytest.mark.parametrize('words', [['--width', '1'], ['b.png', '--out', 'c.png'], ['--sever', '1']])
+def test_wrong_options(words):
+    with pytest.raises(SystemExit) as stop:
+        tool.main(['a.png', *words])
+    assert stop.value.code == 2
+
+
+def test_help_needs_no_library():
+    code = 'import sys; sys.modules["cb_mm"] = None; sys.argv = ["x", "--help"]; import corrupt'
+    code += '; corrupt.main()'
+    done = subprocess.run(
+        [sys.executable, '-c', code], cwd=TOOLS, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0
+    assert 'python tools/corrupt.py street.jpg' in done.stdout
