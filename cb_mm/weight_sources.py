@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import re
+import socket
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
+from urllib.request import getproxies
 
 import numpy as np
 import timm
 import torch
+from huggingface_hub import constants
 from timm.models.vision_transformer import VisionTransformer
 
 from .checkpoint import read_checkpoint
@@ -64,13 +69,32 @@ def _download(address: str) -> Path:
 def _from_hub(name: str) -> dict[str, torch.Tensor]:
     """State dict of a pretrained timm model, without its classifier."""
     try:
-        return timm.create_model(name, pretrained=True, num_classes=0).state_dict()
+        with _cache_alone_without_network():
+            return timm.create_model(name, pretrained=True, num_classes=0).state_dict()
     except Exception as error:  # each of the hub's clients has its own errors
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise UserError(
             f'the weights of the timm model {name!r} could not be fetched from the hub ({reason}). '
             'Without a network, fetch them elsewhere and give the path of the file.'
         ) from error
+
+
+@contextlib.contextmanager
+def _cache_alone_without_network() -> Iterator[None]:
+    """Where the hub cannot be reached, look in its cache at once: its client tries for a minute."""
+    hub = urlparse(constants.ENDPOINT)
+    reachable = bool(getproxies())
+    if not reachable:
+        with contextlib.suppress(OSError):
+            port = hub.port or (80 if hub.scheme == 'http' else 443)
+            socket.create_connection((hub.hostname, port), timeout=5).close()
+            reachable = True
+    before = constants.HF_HUB_OFFLINE
+    constants.HF_HUB_OFFLINE = before or not reachable
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before
 
 
 def read_npz(path: Path) -> dict[str, torch.Tensor]:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import importlib
 import logging
+from pathlib import Path
 
 import pytest
 import timm
@@ -8,12 +10,14 @@ import torch
 from mmengine.config import Config
 from mmengine.logging import MMLogger
 from mmengine.optim import AmpOptimWrapper, build_optim_wrapper
+from mmengine.registry import MODELS, DefaultScope
 from torch import nn
 
 from cb_mm.errors import UserError
 from cb_mm.models import ViTCB
 from cb_mm.models.layer_decay import layer_powers
 
+REPO = Path(__file__).resolve().parent.parent
 LR, WD, DECAY = 1e-3, 0.05, 0.5
 
 
@@ -162,9 +166,31 @@ def test_few_groups_and_full_rate_first():
 
 
 @pytest.mark.parametrize(
+    ('scope', 'config'), [('mmseg', 'upernet_vit_ti_cb_s.py'), ('mmdet', 'mask_rcnn_vit_ti_cb.py')]
+)
+def test_real_configs_of_both_tasks(scope, config):
+    cfg = Config.fromfile(REPO / 'configs' / config)
+    models = importlib.import_module(f'{scope}.models')
+    assert models
+    with DefaultScope.overwrite_default_scope(scope):
+        model = MODELS.build(cfg.model)
+        cfg.optim_wrapper.update(
+            constructor='ViTLayerDecayConstructor', paramwise_cfg={'layer_decay': DECAY}
+        )
+        groups = by_name(model, build_optim_wrapper(model, cfg.optim_wrapper))
+    assert set(groups) == {name for name, p in model.named_parameters() if p.requires_grad}
+    rate = cfg.optim_wrapper.optimizer.lr
+    heads = {lr for name, (lr, _) in groups.items() if not name.startswith('backbone.')}
+    assert heads == {rate}
+    assert groups['backbone.pos_embed'] == (pytest.approx(rate * DECAY**13), 0.0)
+    assert groups['backbone.blocks.11.attn.qkv.weight'][0] == pytest.approx(rate * DECAY)
+
+
+@pytest.mark.parametrize(
     ('call', 'message'),
     [
         (lambda: build(Model(vit()), decay_rate=0.9), "holds 'decay_rate'"),
+        (lambda: build(Model(vit()), norm_decay_mult=0.5), "holds 'norm_decay_mult'"),
         (lambda: build(Model(vit()), layer_decay=0.0), 'layer_decay=0.0'),
         (lambda: build(Model(vit()), layer_decay=1.5), 'layer_decay=1.5'),
         (lambda: build(Model(vit()), optimizer={'type': 'AdamW'}), 'needs an lr'),

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -493,32 +496,48 @@ def test_files_that_are_not_there_or_broken(real, tmp_path):
             load_weights(model, source)
 
 
-def test_hub_name_without_network(tmp_path):
-    """In a process that no network and no cache can help."""
-    import os
-    import subprocess
-    import sys
+HUB = """
+from cb_mm.errors import UserError
+from cb_mm.models import ViTCB
+from cb_mm.weights import load_weights
 
-    script = (
-        'from cb_mm.models import ViTCB; from cb_mm.weights import load_weights\n'
-        'from cb_mm.errors import UserError\n'
-        'model = ViTCB("tiny", pyramid=False)\n'
-        'for name in ("vit_tiny_patch16_224", "http://127.0.0.1:9/a.pth"):\n'
-        '    try: load_weights(model, name)\n'
-        '    except UserError as error: print(error)\n'
-    )
-    env = {**os.environ, 'HF_HUB_OFFLINE': '1', 'HF_HOME': str(tmp_path),
-           'TORCH_HOME': str(tmp_path)}  # fmt: skip
+model = ViTCB('tiny', pyramid=False)
+for source in ('vit_tiny_patch16_224', 'vit_small_patch16_224', 'http://127.0.0.1:9/a.pth'):
+    try:
+        print('>', load_weights(model, source).loaded, float(model.pos_embed.sum()))
+    except UserError as error:
+        print('>', error)
+"""
+
+
+def test_hub_names_and_addresses_without_network(real, trunk, tmp_path):
+    """One model lies in the hub's cache, and nothing else can be had."""
+    name = 'models--timm--vit_tiny_patch16_224.augreg_in21k_ft_in1k'
+    cache = tmp_path / 'hub' / name
+    for folder in ('refs', 'snapshots/abc'):
+        (cache / folder).mkdir(parents=True)
+    (cache / 'refs/main').write_text('abc')
+    save(real, cache / 'snapshots/abc/model.safetensors')
     repo = str(Path(__file__).resolve().parent.parent)
+    env = {'HF_HUB_OFFLINE': '1', 'HF_HOME': str(tmp_path), 'TORCH_HOME': str(tmp_path)}
     done = subprocess.run(
-        [sys.executable, '-c', script], env={**env, 'PYTHONPATH': repo}, cwd=tmp_path,
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [sys.executable, '-c', HUB],
+        env={**os.environ, **env, 'PYTHONPATH': repo},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr[-2000:]
-    hub, address = done.stdout.strip().splitlines()
-    assert "'vit_tiny_patch16_224' could not be fetched from the hub" in hub
+    cached, absent, address = (
+        line[2:] for line in done.stdout.splitlines() if line.startswith('> ')
+    )
+    loaded, total = cached.split()
+    assert int(loaded) == len(trunk)
+    assert float(total) == pytest.approx(float(trunk['pos_embed'].sum()), rel=1e-4)
+    assert "'vit_small_patch16_224' could not be fetched from the hub" in absent
+    assert 'give the path of the file' in absent
     assert 'could not be downloaded' in address
-    assert 'give the path of the file' in hub
 
 
 def test_layout_names():

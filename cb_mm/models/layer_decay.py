@@ -14,6 +14,7 @@ from torch import nn
 from ..errors import UserError
 
 _OPTIONS = ('layer_decay', 'custom_keys')
+_NO_DECAY = ('norm_decay_mult', 'bias_decay_mult', 'flat_decay_mult')
 # A name that no layer has: timm then puts it behind the last one.
 _BEHIND = '~behind the last layer'
 
@@ -42,7 +43,9 @@ class ViTLayerDecayConstructor(DefaultOptimWrapperConstructor):
     def __init__(self, optim_wrapper_cfg: dict, paramwise_cfg: dict | None = None) -> None:
         paramwise_cfg = {'layer_decay': 0.75, **(paramwise_cfg or {})}
         super().__init__(optim_wrapper_cfg, paramwise_cfg)
-        unknown = [key for key in paramwise_cfg if key not in _OPTIONS]
+        # A config that inherits a recipe also inherits these; they ask for what is done anyway.
+        same = {key for key in _NO_DECAY if paramwise_cfg.get(key) == 0}
+        unknown = [key for key in paramwise_cfg if key not in {*_OPTIONS, *same}]
         if unknown:
             raise UserError(
                 f'paramwise_cfg holds {unknown[0]!r}; ViTLayerDecayConstructor takes '
