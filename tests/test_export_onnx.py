@@ -11,7 +11,14 @@ import torch.nn.functional as F
 from mmengine.config import Config
 
 from cb_mm.errors import UserError
-from cb_mm.onnx_export import SegmentorLogits, any_size_pooling, load_segmentor
+from cb_mm.onnx_export import (
+    Difference,
+    SegmentorLogits,
+    any_size_pooling,
+    compare,
+    load_segmentor,
+    require_close,
+)
 
 REPO = Path(__file__).resolve().parent.parent
 TOOL = REPO / 'tools' / 'export_onnx.py'
@@ -77,7 +84,8 @@ def test_tool_says_the_differences(exported):
     for line, size in zip(lines, ('64x96', '80x72'), strict=False):
         name, _, error = line.partition(': largest difference to torch ')
         assert name == size
-        assert 0 <= float(error) < 1e-3
+        assert 0 <= float(error.split(',')[0]) < 1e-3
+        assert 0 <= float(error.split()[1]) < 1e-4
     assert lines[2] == f'written: {out}'
     assert [file.name for file in out.parent.iterdir()] == ['model.onnx']  # nothing left behind
 
@@ -145,6 +153,22 @@ def test_wrong_checkpoints_are_refused(trained, tmp_path):
         torch.save({'state_dict': wrong}, tmp_path / f'{number}.pth')
         with pytest.raises(UserError, match=word):
             load_segmentor(config, tmp_path / f'{number}.pth')
+
+
+@pytest.mark.slow
+def test_another_model_is_seen_to_differ(trained, exported):
+    model = SegmentorLogits(load_segmentor(Config.fromfile(trained[0]), trained[1])).eval()
+    torch.nn.init.zeros_(model.segmentor.backbone.blocks[0].mlp.broadcast.scale)
+    differences = compare(model, exported[0], [(64, 96)])
+    with pytest.raises(UserError, match='at 64x96 onnxruntime differs'):
+        require_close(differences, 1e-4, exported[0])
+
+
+@pytest.mark.parametrize('largest', [1.0, float('nan'), float('inf')])
+def test_differences_are_a_share_of_the_largest_logit(largest):
+    require_close({(8, 8): Difference(1e-3, 500.0)}, 1e-4, Path('a.onnx'))
+    with pytest.raises(UserError, match=r'a\.onnx was not written'):
+        require_close({(8, 8): Difference(largest, 500.0)}, 1e-4, Path('a.onnx'))
 
 
 def test_tool_refuses_with_one_message(trained, tmp_path):

@@ -45,8 +45,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         '--tolerance',
         type=float,
-        default=1e-3,
-        help='largest difference of a logit that is accepted (default: %(default)s)',
+        default=1e-4,
+        help='accepted difference, as a share of the largest logit (default: %(default)s)',
     )
     parser.add_argument(
         '--cfg-options',
@@ -70,9 +70,10 @@ def run(args: argparse.Namespace) -> None:
 
     config = load_config(args.config, args.cfg_options)
     segmentor = load_segmentor(config, args.checkpoint, args.trust_checkpoint)
-    errors = export_onnx(segmentor, args.out, args.check_sizes, args.tolerance)
-    for (height, width), error in errors.items():
-        print(f'{height}x{width}: largest difference to torch {error:.2e}')
+    differences = export_onnx(segmentor, args.out, args.check_sizes, args.tolerance)
+    for (height, width), found in differences.items():
+        share = f'{found.relative:.1e} of the largest logit'
+        print(f'{height}x{width}: largest difference to torch {found.largest:.2e}, {share}')
     print(f'written: {args.out}')
 
 
