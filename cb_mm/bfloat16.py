@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -26,3 +29,22 @@ class Bfloat16OptimWrapper(OptimWrapper):
         device = get_device().split(':')[0]
         with super().optim_context(model), torch.autocast(device, torch.bfloat16):
             yield
+
+
+def avoid_broken_amx() -> bool:
+    """On a CPU whose AMX instructions are announced but illegal, keep oneDNN off them.
+
+    Some virtual machines are like that, and a bfloat16 product there ends the process without a
+    word. Only trying tells, in a process of its own. Must run before the first bfloat16 product;
+    returns True if it had to step in.
+    """
+    if 'ONEDNN_MAX_CPU_ISA' in os.environ:
+        return False
+    trial = (
+        'import torch; x = torch.ones(2, 10, 48); layer = torch.nn.Linear(48, 48)\n'
+        "with torch.autocast('cpu', torch.bfloat16): layer(x)"
+    )
+    if subprocess.run([sys.executable, '-c', trial], capture_output=True).returncode == 0:
+        return False
+    os.environ['ONEDNN_MAX_CPU_ISA'] = 'AVX512_CORE_BF16'
+    return True

@@ -18,6 +18,7 @@ from mmengine.model import is_model_wrapper
 from mmengine.runner import IterBasedTrainLoop, Runner
 
 from . import checkpoint, family
+from .bfloat16 import avoid_broken_amx
 from .config import apply_schedule, dataset_configs, load_config, replace_sync_bn, set_data_root
 from .data.check import check_ade20k, check_coco
 from .data.report import require
@@ -66,6 +67,13 @@ def prepare_config(options: RunOptions, schedule: str | None = None) -> Config:
     cuda = torch.cuda.is_available()
     if not cuda:
         config.merge_from_dict({'env_cfg.dist_cfg.backend': 'gloo'})
+        if options.launcher != 'none':  # by default mmengine names a GPU for every process
+            config.model_wrapper_cfg = dict(
+                type='MMDistributedDataParallel',
+                device_ids=None,
+                broadcast_buffers=False,
+                find_unused_parameters=config.get('find_unused_parameters', False),
+            )
     if options.launcher == 'none' or not cuda:
         replace_sync_bn(config)
     return config
@@ -88,17 +96,20 @@ def start_processes(config: Config) -> None:
 
 def check_data(config: Config, splits: Sequence[str]) -> None:
     """Look at the data sets quickly before anything else starts; raises a UserError."""
-    checks = {'ADE20KDataset': check_ade20k, 'CocoDataset': check_coco}
     seen = set()
     for split in splits:
-        for dataset in dataset_configs(
-            Config({f'{split}_dataloader': config.get(f'{split}_dataloader')})
-        ):
-            kind = str(dataset.get('type')).split('.')[-1]
-            root = dataset.get('data_root')
-            if kind in checks and root and (kind, root) not in seen:
-                seen.add((kind, root))
-                require(checks[kind](root, quick=True))
+        for dataset in dataset_configs(config, [split]):
+            kind, root = str(dataset.get('type')).split('.')[-1], dataset.get('data_root')
+            folder = 'train' if split == 'train' else 'val'
+            if not root or (kind, root, folder) in seen:
+                continue
+            seen.add((kind, root, folder))
+            if kind == 'ADE20KDataset':
+                name = {'train': 'training', 'val': 'validation'}[folder]
+                require(check_ade20k(root, quick=True, splits=[name]))
+            elif kind == 'CocoDataset':
+                classes = dataset.get('metainfo', {}).get('classes')
+                require(check_coco(root, quick=True, splits=[f'{folder}2017'], classes=classes))
 
 
 def train(options: TrainOptions) -> Runner:
@@ -137,14 +148,17 @@ def _use_amp(config: Config) -> None:
         wrapper.type, wrapper.loss_scale = 'AmpOptimWrapper', 'dynamic'
     else:
         wrapper.type = 'Bfloat16OptimWrapper'
+        if avoid_broken_amx():
+            print('--amp: the AMX instructions of this CPU do not work; they are not used.')
 
 
 def _add_logger(config: Config, name: str) -> None:
     if importlib.util.find_spec(name) is None:
         raise UserError(f'--logger {name}: the package is not installed. Run: pip install {name}')
-    visualizer = config.setdefault('visualizer', dict(type='Visualizer', name='visualizer'))
-    backends = visualizer.setdefault('vis_backends', [dict(type='LocalVisBackend')])
-    backends.append(dict(type=LOGGERS[name]))
+    if 'visualizer' not in config:
+        config.visualizer = dict(type='Visualizer', name='visualizer')
+    backends = config.visualizer.get('vis_backends') or [dict(type='LocalVisBackend')]
+    config.visualizer.vis_backends = [*backends, dict(type=LOGGERS[name])]
 
 
 def checkpoints_in(folder: str | Path) -> list[Path]:

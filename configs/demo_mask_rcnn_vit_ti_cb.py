@@ -55,6 +55,8 @@ train_dataloader = dict(
 )
 val_dataloader = dict(num_workers=1, dataset=dict(pipeline=test_pipeline, **scenes))
 test_dataloader = val_dataloader
+val_evaluator = dict(ann_file=data_root + 'annotations/instances_val2017.json')
+test_evaluator = val_evaluator
 
 schedule = 'demo'
 optim_wrapper = dict(optimizer=dict(lr=3e-4), clip_grad=dict(max_norm=5.0))

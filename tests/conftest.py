@@ -18,3 +18,12 @@ def shared() -> Path:
     if not (folder / 'data').is_dir():
         pytest.skip('needs the folder of real images and weights beside the repository')
     return folder
+
+
+@pytest.fixture(scope='session')
+def scenes(tmp_path_factory):
+    """A very small embedded data set, in both layouts."""
+    from cb_mm.data import write_scenes
+
+    root = tmp_path_factory.mktemp('data') / 'scenes'
+    return write_scenes(root, train=8, val=4, size=(64, 96))

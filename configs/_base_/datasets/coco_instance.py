@@ -73,8 +73,11 @@ val_dataloader = dict(
     ),
 )
 test_dataloader = val_dataloader
-# Without ann_file the truth comes from the data set, so that a data root is named in one place.
-val_evaluator = dict(type='CocoMetric', metric=['bbox', 'segm'])
+val_evaluator = dict(
+    type='CocoMetric',
+    metric=['bbox', 'segm'],
+    ann_file=data_root + 'annotations/instances_val2017.json',
+)
 test_evaluator = val_evaluator
 visualizer = dict(
     type='DetLocalVisualizer', vis_backends=[dict(type='LocalVisBackend')], name='visualizer'

@@ -1,0 +1,96 @@
+"""Running a tool as a user does: in a process of its own, from any folder."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+REPO = Path(__file__).resolve().parent.parent
+TOOLS = REPO / 'tools'
+CONFIGS = REPO / 'configs'
+
+#: The demo recipes, made small enough for a test.
+SMALL_UPERNET = """
+_base_ = ['{configs}/demo_upernet_vit_ti_cb.py']
+model = dict(
+    data_preprocessor=dict(size=(48, 48)),
+    backbone=dict(
+        arch=dict(_delete_=True, embed_dim=48, depth=4, num_heads=3),
+        out_indices=(0, 1, 2, 3),
+        drop_path_rate=0.2,
+    ),
+    decode_head=dict(in_channels=[48] * 4, channels=16),
+    auxiliary_head=dict(in_channels=48, channels=8),
+)
+train_pipeline = [
+    dict(type='LoadImageFromFile'),
+    dict(type='LoadAnnotations', reduce_zero_label=True),
+    dict(type='RandomResize', scale=(96, 64), ratio_range=(0.9, 1.5), keep_ratio=True),
+    dict(type='RandomCrop', crop_size=(48, 48), cat_max_ratio=0.75),
+    dict(type='RandomFlip', prob=0.5),
+    dict(type='PhotoMetricDistortion'),
+    dict(type='PackSegInputs'),
+]
+test_pipeline = [
+    dict(type='LoadImageFromFile'),
+    dict(type='Resize', scale=(96, 64), keep_ratio=True),
+    dict(type='LoadAnnotations', reduce_zero_label=True),
+    dict(type='PackSegInputs'),
+]
+train_dataloader = dict(batch_size=4, dataset=dict(pipeline=train_pipeline))
+val_dataloader = dict(dataset=dict(pipeline=test_pipeline))
+test_dataloader = val_dataloader
+train_cfg = dict(max_iters=6, val_interval=6)
+param_scheduler = [dict(type='PolyLR', power=1.0, by_epoch=False, begin=0, end=6)]
+default_hooks = dict(
+    logger=dict(interval=1), checkpoint=dict(interval=2, max_keep_ckpts=-1)
+)
+auto_scale_lr = dict(base_batch_size=4)
+"""
+
+SMALL_MASK_RCNN = """
+_base_ = ['{configs}/demo_mask_rcnn_vit_ti_cb.py']
+model = dict(
+    backbone=dict(
+        arch=dict(_delete_=True, embed_dim=48, depth=4, num_heads=3), out_indices=(0, 1, 2, 3)
+    ),
+    neck=dict(in_channels=[48] * 4),
+)
+train_cfg = dict(max_epochs=2, val_interval=2)
+default_hooks = dict(logger=dict(interval=1), checkpoint=dict(interval=1))
+"""
+
+
+def write_config(folder: Path, text: str, name: str = 'small.py') -> Path:
+    """A config of a user's own, outside the repository."""
+    path = folder / name
+    path.write_text(text.replace('{configs}', str(CONFIGS)))
+    return path
+
+
+def command(name: str, *words: object, processes: int = 1) -> list[str]:
+    """The words of a shell that run ``tools/NAME``."""
+    start = [sys.executable]
+    if processes > 1:
+        start += ['-m', 'torch.distributed.run', '--standalone', f'--nproc_per_node={processes}']
+        words = (*words, '--launcher', 'pytorch')
+    return [*start, str(TOOLS / name), *map(str, words)]
+
+
+def run(name: str, *words: object, cwd: Path, processes: int = 1) -> subprocess.CompletedProcess:
+    """Run ``tools/NAME`` to its end."""
+    return subprocess.run(
+        command(name, *words, processes=processes),
+        cwd=cwd,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+
+
+def environment() -> dict[str, str]:
+    """One thread a process: small tensors gain nothing from more."""
+    return {**os.environ, 'OMP_NUM_THREADS': '1'}
