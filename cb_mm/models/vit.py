@@ -142,7 +142,7 @@ class ViTCB(VisionTransformer, BaseModule):
     def _build_pyramid(
         self, pyramid: bool | Sequence[float], norm_cfg: dict | None
     ) -> FeaturePyramid | None:
-        if pyramid is False:
+        if not pyramid:
             return None
         scales = (4, 2, 1, 0.5) if pyramid is True else tuple(pyramid)
         if len(scales) != len(self.out_indices):
