@@ -1,0 +1,30 @@
+"""Testing a model on clean and corrupted images, with statistics that say what they measure."""
+
+from .fgsm import attack_loss, fgsm
+from .report import read_results, write_report
+from .statistics import (
+    Difference,
+    MeanPerformance,
+    Summary,
+    difference,
+    mean_performance,
+    retention,
+    summarize,
+)
+from .sweep import SweepOptions, sweep
+
+__all__ = [
+    'Difference',
+    'MeanPerformance',
+    'Summary',
+    'SweepOptions',
+    'attack_loss',
+    'difference',
+    'fgsm',
+    'mean_performance',
+    'read_results',
+    'retention',
+    'summarize',
+    'sweep',
+    'write_report',
+]

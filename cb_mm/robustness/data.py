@@ -1,0 +1,288 @@
+"""The images of a sweep: one data set and one set of workers for all jobs.
+
+Which job an image is loaded for travels with its index, so that the workers, and what they keep in
+memory, live as long as the sweep.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import torch
+from mmcv.transforms import BaseTransform
+from mmengine.dataset import pseudo_collate
+from mmengine.registry import DATASETS, FUNCTIONS, TRANSFORMS
+from torch.utils.data import DataLoader, Dataset
+
+from ..corruption import ImageCorruption, corrupt_dataset_cfg
+from ..errors import UserError
+from .image_store import ImageStore, step_lists, store_loaders
+from .jobs import Job
+from .records import write_atomically
+
+_LOADER_OPTIONS = ('pin_memory', 'prefetch_factor', 'timeout', 'multiprocessing_context')
+
+
+@TRANSFORMS.register_module()
+class SweepCorruption(BaseTransform):
+    """The corruption of whatever job the image is loaded for.
+
+    Required and modified keys are those of ImageCorruption.
+
+    Args:
+        seed: seed of the noise.
+        save_to: folder for the corrupted images, as PNG, those of the first repeat.
+        root: as in ImageCorruption.
+        channel_order: as in ImageCorruption.
+    """
+
+    def __init__(
+        self,
+        seed: int = 0,
+        save_to: str | None = None,
+        root: Sequence[str] | None = None,
+        channel_order: str = 'bgr',
+    ) -> None:
+        self.seed = seed
+        self.save_to = save_to
+        self.root = root
+        self.channel_order = channel_order
+        self.job: Job | None = None
+        self.picture = ''
+        self._built: tuple[Job | None, ImageCorruption | None] = (None, None)
+
+    def transform(self, results: dict) -> dict:
+        """Corrupt the image for ``self.job``; clean and attacked images pass as they are."""
+        corruption = self._corruption()
+        if corruption is None:
+            return results
+        results = corruption(results)
+        if self.save_to and self.job.repeat == 0:
+            file = Path(self.save_to) / self.job.cell.key / self.picture
+            write_picture(file, results['img'], self.channel_order)
+        return results
+
+    def _corruption(self) -> ImageCorruption | None:
+        if self._built[0] != self.job:
+            config = self.job.cell.transform_cfg(self.seed, self.job.repeat)
+            if config is not None:
+                config = {key: value for key, value in config.items() if key != 'type'}
+                built = ImageCorruption(**config, root=self.root, channel_order=self.channel_order)
+            self._built = self.job, built if config else None
+        return self._built[1]
+
+
+def write_picture(file: Path, image: np.ndarray, channel_order: str) -> None:
+    """Write an image (H x W [x 3], values 0-255) as PNG."""
+    image = np.rint(image).astype(np.uint8)
+    if image.ndim == 3 and image.shape[2] == 3 and channel_order == 'rgb':
+        image = cv2.cvtColor(image, cv2.COLOR_RGB2BGR)
+    write_atomically(file, cv2.imencode('.png', image)[1].tobytes())
+
+
+class LoadFailure:
+    """Takes an error for people out of a worker, where torch would wrap it in a traceback."""
+
+    def __init__(self, message: str) -> None:
+        self.message = message
+
+
+class SweepDataset(Dataset):
+    """The test images, for any job: an index is a pair of image number and job.
+
+    Args:
+        config: the config of the data set.
+        seed: seed of the noise.
+        limit: take the first ``limit`` images alone.
+        store: where decoded images are kept.
+        save_to: folder for corrupted images.
+        truth_config: config of the same data set whose labels went through the resizing with the
+            image; an attack needs them.
+    """
+
+    def __init__(
+        self,
+        config: Any,
+        seed: int,
+        limit: int | None,
+        store: ImageStore,
+        save_to: str | None = None,
+        truth_config: Any = None,
+    ) -> None:
+        corruption = dict(type='SweepCorruption', seed=seed, save_to=save_to)
+        self.dataset = DATASETS.build(corrupt_dataset_cfg(config, corruption))
+        self.truth = DATASETS.build(truth_config) if truth_config else None
+        self.corruptions = [
+            step
+            for steps in step_lists(self.dataset)
+            for step in steps
+            if isinstance(step, SweepCorruption)
+        ]
+        self.channel_order = self.corruptions[0].channel_order
+        self.size = min(limit or len(self.dataset), len(self.dataset))
+        if self.size == 0:
+            raise UserError('the test data set holds no image.')
+        infos = [self.dataset.get_data_info(i) for i in range(self.size)]
+        self.names = _short_names([_image_path(info, i) for i, info in enumerate(infos)])
+        self.digest = _digest(self.names, infos)
+        for dataset in (self.dataset, self.truth):
+            store_loaders(dataset, store)
+
+    @property
+    def metainfo(self) -> dict:
+        """Classes, palette and so on of the data set."""
+        return self.dataset.metainfo
+
+    def __len__(self) -> int:
+        return self.size
+
+    def picture_name(self, index: int) -> str:
+        """Path of the PNG of an image below the folder of its cell."""
+        return str(Path(self.names[index]).with_suffix('.png'))
+
+    def __getitem__(self, item: tuple[int, Job]) -> dict | LoadFailure:
+        """What the model takes, and 'truth' beside it for an attack."""
+        index, job = item
+        for step in self.corruptions:
+            step.job, step.picture = job, self.picture_name(index)
+        try:
+            sample = self.dataset[index]
+            if job.cell.name == 'fgsm':
+                sample['truth'] = self.truth[index]['data_samples']
+        except UserError as error:
+            return LoadFailure(str(error))
+        return sample
+
+
+class JobBatches:
+    """Batches of this process, in order, for the job that is set.
+
+    Whole batches are dealt out to the processes, so that every batch is made of the same images
+    as in a single process, and every image is tested once.
+
+    Args:
+        size: number of images.
+        batch_size: images a batch.
+        rank: number of this process.
+        processes: how many processes there are.
+    """
+
+    def __init__(self, size: int, batch_size: int, rank: int = 0, processes: int = 1) -> None:
+        starts = range(rank * batch_size, size, processes * batch_size)
+        self.batches = [list(range(s, min(s + batch_size, size))) for s in starts]
+        self.job: Job | None = None
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[list[tuple[int, Job]]]:
+        for batch in self.batches:
+            yield [(index, self.job) for index in batch]
+
+
+class Collate:
+    """The data set's own way to make a batch, which lets a failure through."""
+
+    def __init__(self, collate: Callable) -> None:
+        self.collate = collate
+
+    def __call__(self, samples: list) -> Any:
+        """A batch, or the first failure in it."""
+        for sample in samples:
+            if isinstance(sample, LoadFailure):
+                return sample
+        return self.collate(samples)
+
+
+class JobLoader:
+    """Loads the batches of one job after another with the same workers.
+
+    torch deals batches to workers in turn, from the first worker on in every pass. A worker
+    therefore gets the same images for every job, and keeps just those in memory.
+    """
+
+    def __init__(self, dataset: SweepDataset, config: Any, rank: int, processes: int) -> None:
+        self.batches = JobBatches(len(dataset), config.get('batch_size', 1), rank, processes)
+        workers = min(config.get('num_workers', 0), len(self.batches))
+        options = {key: config[key] for key in _LOADER_OPTIONS if config.get(key) is not None}
+        if workers == 0:
+            options = {key: options[key] for key in options if key == 'pin_memory'}
+        self.loader = DataLoader(
+            dataset,
+            batch_sampler=self.batches,
+            num_workers=workers,
+            persistent_workers=workers > 0,
+            collate_fn=Collate(_collate_of(config)),
+            worker_init_fn=_quiet_worker,
+            **options,
+        )
+
+    def load(self, job: Job) -> Iterator[tuple[list[int], Any]]:
+        """(image numbers, batch) of a job."""
+        self.batches.job = job
+        for numbers, batch in zip(self.batches.batches, self.loader, strict=True):
+            if isinstance(batch, LoadFailure):
+                raise UserError(batch.message)
+            yield numbers, batch
+
+
+def _collate_of(config: Any) -> Callable:
+    wanted = config.get('collate_fn')
+    if wanted is None:
+        return pseudo_collate
+    if callable(wanted):
+        return wanted
+    options = dict(wanted)
+    return partial(FUNCTIONS.get(options.pop('type')), **options)
+
+
+def _quiet_worker(_: int) -> None:
+    """One thread a worker: they are processes already."""
+    cv2.setNumThreads(0)
+    torch.set_num_threads(1)
+
+
+def _image_path(info: dict, index: int) -> str:
+    path = info.get('img_path')
+    if isinstance(path, (list, tuple)):
+        path = path[0]
+    return str(path) if path else f'{info.get("img_id", index)}'
+
+
+def _short_names(paths: Sequence[str]) -> list[str]:
+    """The paths without the folder that all of them lie in."""
+    folders = [os.path.dirname(path) for path in paths]
+    if not all(folders):
+        return list(paths)
+    try:
+        common = os.path.commonpath(folders)
+    except ValueError:  # on several drives
+        return list(paths)
+    return [os.path.relpath(path, common).replace(os.sep, '/') for path in paths]
+
+
+def _digest(names: Sequence[str], infos: Sequence[dict]) -> str:
+    """Tells data sets apart: names and sizes of images and label maps, or the annotations."""
+    total = hashlib.sha256()
+    for name, info in zip(names, infos, strict=True):
+        parts = [name, _file_size(info.get('img_path')), _file_size(info.get('seg_map_path'))]
+        parts.append(info.get('instances'))
+        total.update(json.dumps(parts, default=str).encode())
+    return total.hexdigest()[:16]
+
+
+def _file_size(path: Any) -> int | None:
+    if not isinstance(path, (str, os.PathLike)) or '://' in str(path) or 's3:' in str(path):
+        return None
+    try:
+        return os.path.getsize(path)
+    except OSError as error:
+        raise UserError(f'{path} of the test data does not exist.') from error

@@ -1,0 +1,123 @@
+"""Decoded images and label maps, kept in memory for the next pass over the same data.
+
+A sweep reads every file many times; decoding costs far more than copying. What is kept is bounded.
+Nothing is thrown out when the bound is reached: the passes go through the data in the same order,
+and a store that drops the oldest would then always drop what is needed next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator
+from typing import Any
+
+import numpy as np
+
+from ..errors import UserError
+
+#: Loaders whose result depends on the file and their settings alone.
+_IMAGE_LOADER = 'mmcv.transforms.loading.LoadImageFromFile'
+_LABEL_LOADER = 'mmseg.datasets.transforms.loading.LoadAnnotations'
+
+
+class ImageStore:
+    """Arrays by key, up to a number of bytes.
+
+    Args:
+        limit: most bytes that are kept.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+        self._arrays: dict[Hashable, np.ndarray] = {}
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+    def get(self, key: Hashable) -> np.ndarray | None:
+        """A copy of the array, which the caller may change; None when it is not kept."""
+        array = self._arrays.get(key)
+        return None if array is None else array.copy()
+
+    def keep(self, key: Hashable, array: np.ndarray) -> None:
+        """Keep a copy, if there is room."""
+        if key not in self._arrays and self.used + array.nbytes <= self.limit:
+            self._arrays[key] = array.copy()
+            self.used += array.nbytes
+
+
+class StoredLoader:
+    """A loader of a pipeline that looks into the store first, and whose errors are for people."""
+
+    def __init__(self, loader: Callable[[dict], dict | None], store: ImageStore) -> None:
+        self.loader = loader
+        self.store = store
+        kind = f'{type(loader).__module__}.{type(loader).__qualname__}'
+        self.loads_image = kind == _IMAGE_LOADER
+        self.loads_labels = kind == _LABEL_LOADER
+
+    def __call__(self, results: dict) -> dict | None:
+        """As the loader itself."""
+        key = self._key(results)
+        array = self.store.get(key) if key else None
+        if array is None:
+            results = self._load(results)
+            if key and results is not None:
+                self.store.keep(key, results['img' if self.loads_image else 'gt_seg_map'])
+        elif self.loads_image:
+            results['img'] = array
+            results['img_shape'] = results['ori_shape'] = array.shape[:2]
+        else:
+            results['gt_seg_map'] = array
+            results['seg_fields'].append('gt_seg_map')
+        return results
+
+    def _key(self, results: dict) -> Hashable | None:
+        if self.loads_image:
+            return repr(self.loader), results.get('img_path')
+        if self.loads_labels:
+            changed = tuple((results.get('label_map') or {}).items())
+            return repr(self.loader), results.get('seg_map_path'), changed
+        return None
+
+    def _load(self, results: dict) -> dict | None:
+        what, file = 'image', results.get('img_path')
+        if self.loads_labels:
+            what, file = 'label map', results.get('seg_map_path')
+        try:
+            return self.loader(results)
+        except FileNotFoundError as error:
+            missing = error.filename or file
+            raise UserError(f'{what} {missing} of the test data does not exist.') from error
+        except (OSError, AssertionError, AttributeError, SyntaxError, ValueError) as error:
+            # mmcv's decoders fail in all these ways on a damaged file.
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise UserError(f'{what} {file} of the test data cannot be read: {reason}') from error
+
+    def __repr__(self) -> str:
+        return f'{type(self).__name__}({self.loader!r})'
+
+
+def store_loaders(dataset: Any, store: ImageStore) -> None:
+    """Let every loader in the pipelines of a built data set use the store."""
+    for steps in step_lists(dataset):
+        for place, step in enumerate(steps):
+            if type(step).__name__.startswith('Load'):
+                steps[place] = StoredLoader(step, store)
+
+
+def step_lists(dataset: Any) -> Iterator[list]:
+    """Every list of transforms in a data set, its wrapped data sets and nested transforms."""
+    inner = getattr(dataset, 'datasets', None) or [getattr(dataset, 'dataset', None)]
+    for one in inner:
+        if one is not None:
+            yield from step_lists(one)
+    yield from _nested(getattr(dataset, 'pipeline', None))
+
+
+def _nested(step: Any) -> Iterator[list]:
+    steps = step if isinstance(step, list) else getattr(step, 'transforms', None)
+    if isinstance(steps, list):
+        yield steps
+        for one in steps:
+            yield from _nested(one)

@@ -1,0 +1,83 @@
+"""What a sweep measures: cells (a corruption at a level), and jobs (one repeat of a cell)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..corruption import Cell, cells_for, find
+from ..errors import UserError
+
+CLEAN = 'clean'
+FGSM = 'fgsm'
+
+_TITLES = {
+    'gaussian_noise': 'Gaussian noise σ={:g}',
+    'gaussian_blur': 'Gaussian blur σ={:g}',
+    'shot_noise': 'shot noise, {:g} counts at white',
+    FGSM: 'FGSM ε={:g}',
+}
+
+
+@dataclass(frozen=True)
+class AttackCell(Cell):
+    """A cell whose images the model itself makes, by its gradient; ``level`` is ε."""
+
+    @property
+    def random(self) -> bool:
+        """An attack has one result."""
+        return False
+
+    def transform_cfg(self, seed: int = 0, repeat: int = 0) -> dict[str, Any] | None:
+        """Nothing happens in the data pipeline."""
+        return None
+
+
+@dataclass(frozen=True)
+class Job:
+    """One pass over the images: a cell, and which repeat of it."""
+
+    cell: Cell
+    repeat: int = 0
+
+    @property
+    def key(self) -> str:
+        """Unique within a sweep, and good as a file name: 'gaussian_noise=5_2'."""
+        return f'{self.cell.key}_{self.repeat}' if self.cell.random else self.cell.key
+
+
+def plan_cells(
+    suite: str | None,
+    corruptions: Sequence[str],
+    severity: int | None,
+    epsilons: Sequence[float] = (),
+) -> list[Cell]:
+    """The cells of a sweep, clean images first; see ``cb_mm.corruption.cells_for``."""
+    cells = {cell.key: cell for cell in cells_for(suite, corruptions, severity)}
+    for epsilon in epsilons:
+        if not (math.isfinite(epsilon) and 0 <= epsilon <= 255):
+            raise UserError(f'--fgsm {epsilon:g}: ε is in grey levels, from 0 to 255.')
+        cell = AttackCell(FGSM, float(epsilon))
+        cells.setdefault(cell.key, cell)
+    return list(cells.values())
+
+
+def plan_jobs(cells: Sequence[Cell], repeats: int) -> list[Job]:
+    """Clean and deterministic cells once, random ones ``repeats`` times."""
+    if repeats < 1:
+        raise UserError(f'--repeats {repeats}: at least 1 is needed.')
+    return [Job(cell, k) for cell in cells for k in range(repeats if cell.random else 1)]
+
+
+def title(name: str, level: float | None, severity: int | None = None) -> str:
+    """For tables and figures: 'nothing', 'Gaussian noise σ=5', 'motion blur, severity 3'."""
+    if level is None:
+        return 'nothing'
+    words = name.replace('_', ' ').replace('gaussian', 'Gaussian').replace('jpeg', 'JPEG')
+    if severity is not None:
+        return f'{words}, severity {severity}'
+    if name in _TITLES:
+        return _TITLES[name].format(level)
+    return f'{words} {level:g} ({find(name).unit})'

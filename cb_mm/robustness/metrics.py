@@ -1,0 +1,222 @@
+"""Scores of one job: upstream's own figures, the same without rounding, by class and by image.
+
+mmseg's IoUMetric and mmdet's CocoMetric do the evaluation. They round: mIoU to two decimals, AP to
+three decimals of a fraction, which is coarser than the noise that repeats are to measure. So the
+unrounded values are taken from what they computed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from mmengine.dist import all_gather_object
+from mmengine.evaluator import BaseMetric
+from mmengine.structures import BaseDataElement
+
+from ..errors import UserError
+
+#: Metrics that tables and figures show, where there are any of them: name -> how people call it.
+HEADLINES = {'mIoU': 'mIoU', 'bbox_mAP': 'box AP', 'segm_mAP': 'mask AP'}
+_COCO_STATS = ('mAP', 'mAP_50', 'mAP_75', 'mAP_s', 'mAP_m', 'mAP_l')
+
+
+@dataclass
+class Scores:
+    """Scores of one job.
+
+    Attributes:
+        upstream: exactly what mmseg's or mmdet's testing returns, rounded as it rounds.
+        metrics: the same without rounding, in per cent.
+        per_class: metric -> class -> value in per cent, NaN where a class does not occur.
+        per_image: metric -> one value an image in per cent, in the order of the data set.
+    """
+
+    upstream: dict[str, float] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+    per_class: dict[str, dict[str, float]] = field(default_factory=dict)
+    per_image: dict[str, list[float]] = field(default_factory=dict)
+
+
+class JobEvaluator:
+    """Collects the results of one job from all processes and evaluates them.
+
+    Args:
+        metrics: unused metrics, as built from the config; they are copied.
+        dataset_meta: classes and so on, as upstream's test loop hands them over.
+        limited: the images are not the whole data set.
+    """
+
+    def __init__(self, metrics: Sequence[BaseMetric], dataset_meta: dict, limited: bool) -> None:
+        # A shallow copy shares what a metric read when it was built, such as COCO's annotations,
+        # but not what it learns from results: CocoMetric keeps the truth of its first evaluation.
+        self.metrics = [copy.copy(metric) for metric in metrics]
+        for metric in self.metrics:
+            metric.results = []
+            metric.dataset_meta = dataset_meta
+        self.limited = limited
+        self.parts: list[tuple[int, list[list]]] = []
+
+    def process(self, first: int, batch: Any, outputs: Sequence[Any]) -> None:
+        """Take in the model's outputs for the batch that begins with image ``first``."""
+        samples = [o.to_dict() if isinstance(o, BaseDataElement) else o for o in outputs]
+        for metric in self.metrics:
+            metric.process(batch, samples)
+        self.parts.append((first, [metric.results for metric in self.metrics]))
+        for metric in self.metrics:
+            metric.results = []
+
+    def evaluate(self, main: bool) -> Scores | None:
+        """Scores of all processes' images together, on the main process."""
+        parts = [part for parts in all_gather_object(self.parts) for part in parts]
+        if not main:
+            return None
+        scores = Scores()
+        parts.sort(key=lambda part: part[0])  # the order of the data set, whoever did what
+        for place, metric in enumerate(self.metrics):
+            results = [result for _, lists in parts for result in lists[place]]
+            _evaluate(metric, results, self.limited, scores)
+        return scores
+
+
+def _evaluate(metric: BaseMetric, results: list, limited: bool, scores: Scores) -> None:
+    if not results:
+        raise UserError(
+            f'{type(metric).__name__} has nothing to evaluate. Does test_evaluator have '
+            'format_only=True? Then it cannot score anything.'
+        )
+    names = {kind.__name__ for kind in type(metric).__mro__}
+    coco = 'CocoMetric' in names
+    if coco and limited and metric._coco_api is not None:
+        # Images that were left out must not count as images without detections.
+        metric.img_ids = [truth['img_id'] for truth, _ in results]
+    with _recorded_coco_evaluations(coco) as evaluations:
+        upstream = metric.compute_metrics(results)
+    if metric.prefix:
+        upstream = {f'{metric.prefix}/{key}': value for key, value in upstream.items()}
+    scores.upstream.update({key: float(value) for key, value in upstream.items()})
+    if 'IoUMetric' in names:
+        _add_iou(metric, results, scores)
+    elif coco:
+        _add_coco(metric, evaluations, [truth['img_id'] for truth, _ in results], scores)
+    else:
+        scores.metrics.update(scores.upstream)
+
+
+def _add_iou(metric: Any, results: list, scores: Scores) -> None:
+    """Unrounded figures by upstream's own arithmetic, on the same sums."""
+    areas = [sum(column) for column in zip(*results, strict=True)]
+    exact = metric.total_area_to_metrics(*areas, metric.metrics, metric.nan_to_num, metric.beta)
+    prefix = f'{metric.prefix}/' if metric.prefix else ''
+    for key, values in exact.items():
+        name = key if key == 'aAcc' else f'm{key}'
+        scores.metrics[prefix + name] = float(np.nanmean(values) * 100)
+        if key != 'aAcc':
+            percent = (np.float64(values) * 100).tolist()
+            scores.per_class[prefix + key] = _named(metric.dataset_meta['classes'], percent)
+    # In one image, the classes that occur in the truth or the prediction count.
+    image_iou, image_accuracy = [], []
+    for intersect, union, _, label in results:
+        there = union > 0
+        image_iou.append(float((intersect[there] / union[there]).mean() * 100))
+        image_accuracy.append(float(intersect.sum() / label.sum() * 100))
+    scores.per_image[prefix + 'mIoU'] = image_iou
+    scores.per_image[prefix + 'aAcc'] = image_accuracy
+
+
+def _add_coco(metric: Any, evaluations: list, ids: list, scores: Scores) -> None:
+    prefix = '' if metric.prefix in (None, 'coco') else f'{metric.prefix}/'
+    by_type = {one.params.iouType: one for one in evaluations if one.params.useCats}
+    for kind in metric.metrics:
+        if kind not in ('bbox', 'segm'):
+            continue
+        name = f'{prefix}{kind}'
+        classes = [metric._coco_api.loadCats(one)[0]['name'] for one in metric.cat_ids]
+        evaluation = by_type.get(kind)
+        if evaluation is None:  # upstream gives up when nothing at all was detected: AP is 0
+            scores.metrics.update({f'{name}_{item}': 0.0 for item in _COCO_STATS[:3]})
+            scores.per_class[f'{name}_AP'] = _named(classes, [0.0] * len(classes))
+            scores.per_image[f'{name}_AP'] = [0.0] * len(ids)
+            continue
+        for item, value in zip(_COCO_STATS, evaluation.stats, strict=False):
+            # COCO's -1 says that there is no object of this size.
+            scores.metrics[f'{name}_{item}'] = float(value) * 100 if value > -1 else float('nan')
+        # precision: IoU threshold x recall x class x size x number of detections
+        precision = evaluation.eval['precision'][:, :, :, 0, -1]
+        order = list(evaluation.params.catIds)  # sorted, which the classes need not be
+        columns = [precision[:, :, order.index(one)] for one in metric.cat_ids]
+        scores.per_class[f'{name}_AP'] = _named(classes, map(_mean_of_known, columns))
+        scores.per_image[f'{name}_AP'] = _coco_per_image(evaluation, ids)
+
+
+def _mean_of_known(precision: np.ndarray) -> float:
+    known = precision[precision > -1]
+    return float(known.mean() * 100) if known.size else float('nan')
+
+
+def _named(names: Iterable[str], values: Iterable[float]) -> dict[str, float]:
+    named: dict[str, float] = {}
+    for name, value in zip(names, values, strict=True):
+        while name in named:  # two classes of one name are still two classes
+            name = f'{name}*'
+        named[name] = value
+    return named
+
+
+def _coco_per_image(evaluation: Any, ids: list) -> list[float]:
+    """AP of each image alone, by COCO's own accumulation; NaN for an image without objects."""
+    parameters = evaluation.params
+    place = {identity: i for i, identity in enumerate(parameters.imgIds)}
+    stride = len(parameters.areaRng) * len(place)
+    own = copy.copy(evaluation)
+    own.params = own._paramsEval = copy.deepcopy(parameters)
+    own.params.areaRng, own.params.areaRngLbl = [parameters.areaRng[0]], ['all']
+    own.params.maxDets = [parameters.maxDets[-1]]
+    values = []
+    with contextlib.redirect_stdout(io.StringIO()):
+        for identity in ids:
+            # COCO keeps class x size x image in one list; of the sizes, 'all' is the first.
+            own.params.imgIds = [identity]
+            own.evalImgs = [
+                evaluation.evalImgs[k * stride + place[identity]]
+                for k in range(len(parameters.catIds))
+            ]
+            own.accumulate()
+            values.append(_mean_of_known(own.eval['precision']))
+    return values
+
+
+@contextlib.contextmanager
+def _recorded_coco_evaluations(wanted: bool) -> Iterator[list]:
+    """Keeps the COCOeval objects that CocoMetric makes and does not hand out."""
+    made: list = []
+    if not wanted:
+        yield made
+        return
+    from mmdet.evaluation.metrics import coco_metric
+
+    originals: Mapping[str, type] = {
+        name: getattr(coco_metric, name)
+        for name in ('COCOeval', 'COCOevalMP')
+        if hasattr(coco_metric, name)
+    }
+
+    def recording(original: type) -> Any:
+        def make(*args: Any, **kwargs: Any) -> Any:
+            made.append(original(*args, **kwargs))
+            return made[-1]
+
+        return make
+
+    try:
+        for name, original in originals.items():
+            setattr(coco_metric, name, recording(original))
+        yield made
+    finally:
+        for name, original in originals.items():
+            setattr(coco_metric, name, original)

@@ -1,0 +1,76 @@
+"""Keeps the talk of mmengine, pycocotools and others out of the way, in a file."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from mmengine.logging import MMLogger
+
+
+class QuietLog(io.TextIOBase):
+    """A text stream that remembers what it is told until it gets a file.
+
+    Args:
+        keep: False on processes that need no log.
+    """
+
+    def __init__(self, keep: bool = True) -> None:
+        self.keep = keep
+        self._early: list[str] = []
+        self._file: IO[str] | None = None
+
+    def writable(self) -> bool:
+        """Always."""
+        return True
+
+    def write(self, text: str) -> int:
+        """To the file, at once, so that a kill loses nothing."""
+        if self._file is not None:
+            self._file.write(text)
+            self._file.flush()
+        elif self.keep:
+            self._early.append(text)
+        return len(text)
+
+    def open(self, path: Path) -> None:
+        """Go on in this file, after what it holds already."""
+        if self.keep:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = path.open('a', encoding='utf-8')
+            self.write(''.join(self._early))
+            self._early.clear()
+
+
+@contextlib.contextmanager
+def quiet(keep: bool = True) -> Iterator[tuple[QuietLog, Any]]:
+    """Send standard output, mmengine's logger and Python's warnings to a log.
+
+    Yields:
+        The log, and the real standard output for what people are to see.
+    """
+    log, console = QuietLog(keep), sys.stdout
+    handler = logging.StreamHandler(log)
+    handler.setFormatter(logging.Formatter('%(asctime)s %(levelname)s %(message)s'))
+    # The logger that was made last is the one that upstream code calls the current one.
+    own = MMLogger.get_instance(f'cb_mm_{time.monotonic_ns()}', logger_name='cb_mm')
+    loggers = [own, logging.getLogger('py.warnings')]
+    before = [(list(one.handlers), one.propagate) for one in loggers]
+    for one in loggers:
+        one.handlers, one.propagate = [handler], False
+    logging.captureWarnings(True)
+    try:
+        with contextlib.redirect_stdout(log):
+            yield log, console
+    finally:
+        logging.captureWarnings(False)
+        for one, (handlers, propagate) in zip(loggers, before, strict=True):
+            one.handlers, one.propagate = handlers, propagate
+        if log._file is not None:
+            log._file.close()

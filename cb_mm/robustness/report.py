@@ -1,0 +1,264 @@
+"""From the records of a sweep to files for people and for other programs.
+
+``results.json`` holds everything, ``results.csv`` one line a cell and metric, ``per_class.csv`` one
+line a class, ``results.md`` tables to paste, ``robustness.png`` the picture.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ..errors import UserError
+from .jobs import CLEAN, title
+from .metrics import HEADLINES
+from .paper import paper_figures
+from .plots import draw_robustness
+from .records import plain, write_atomically
+from .statistics import WHAT_REPEATS_MEASURE, difference, mean_performance, retention, summarize
+from .tables import markdown
+
+FORMAT = 'cb_mm robustness results'
+VERSION = 1
+
+
+def write_report(
+    folder: str | Path,
+    header: Mapping[str, Any],
+    records: Sequence[Mapping[str, Any]],
+    other: Mapping[str, Any] | None = None,
+) -> str:
+    """Write all files of a sweep into its folder.
+
+    Args:
+        folder: where to.
+        header: first record of ``results.jsonl``.
+        records: the finished passes.
+        other: results of another model (see ``read_results``) to compare with.
+
+    Returns:
+        The text of ``results.md``.
+    """
+    folder = Path(folder)
+    results = summarize_records(header, records)
+    if other is not None:
+        results['comparison'] = compare(results, other)
+        write_atomically(folder / 'comparison.csv', _comparison_csv(results['comparison']))
+    results = plain(results)
+    text = markdown(results)
+    write_atomically(folder / 'results.json', json.dumps(results, indent=1, ensure_ascii=False))
+    write_atomically(folder / 'results.csv', _results_csv(results))
+    write_atomically(folder / 'per_class.csv', _per_class_csv(results))
+    write_atomically(folder / 'results.md', text + '\n')
+    write_atomically(folder / 'robustness.png', draw_robustness(results, other))
+    return text
+
+
+def summarize_records(
+    header: Mapping[str, Any], records: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """The content of ``results.json``, from the records."""
+    about, identity = header['about'], header['identity']
+    cells: dict[str, dict[str, Any]] = {}
+    for key in identity['cells']:
+        same = [record for record in records if _cell_key(record) == key]
+        if same:
+            cells[key] = _summarize_cell(key, same)
+    metrics = next(iter(cells.values()))['metrics'] if cells else {}
+    shown = [name for name in HEADLINES if name in metrics] or list(metrics)[:1]
+    clean = cells.get(CLEAN)
+    for cell in cells.values():
+        cell['retention'] = {
+            name: _retention(cell, clean, name) for name in shown if clean is not None
+        }
+    summary = {name: _overall(cells.values(), clean, name) for name in shown}
+    notes = [WHAT_REPEATS_MEASURE] if any(cell['n'] > 1 for cell in cells.values()) else []
+    return {
+        'format': FORMAT,
+        'version': VERSION,
+        'model': model_name(about),
+        'about': about,
+        'identity': identity,
+        'headline': shown,
+        'cells': list(cells.values()),
+        'summary': {name: value for name, value in summary.items() if value},
+        'paper': paper_figures(about),
+        'notes': notes,
+    }
+
+
+def _cell_key(record: Mapping[str, Any]) -> str:
+    level = record['level']
+    return record['corruption'] if level is None else f'{record["corruption"]}={level:g}'
+
+
+def _summarize_cell(key: str, records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    records = sorted(records, key=lambda record: record['repeat'])
+    first = records[0]
+    metrics = {}
+    for name in first['metrics']:
+        values = [record['metrics'].get(name) for record in records]
+        if any(value is None for value in values):  # no object of this size, no such class
+            metrics[name] = {'n': len(values), 'mean': None}
+        else:
+            metrics[name] = asdict(summarize(values))
+        metrics[name]['values'] = values
+    return {
+        'key': key,
+        'title': title(first['corruption'], first['level'], first['severity']),
+        **{name: first[name] for name in ('corruption', 'level', 'severity', 'random', 'seed')},
+        'n': len(records),
+        'repeats': [record['repeat'] for record in records],
+        'seconds': sum(record['seconds'] for record in records),
+        'metrics': metrics,
+        'per_class': {
+            name: {label: _mean([r['per_class'][name][label] for r in records]) for label in row}
+            for name, row in first['per_class'].items()
+        },
+        'upstream': first['upstream'],
+    }
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _retention(cell: Mapping, clean: Mapping, name: str) -> float | None:
+    values = (cell['metrics'][name]['mean'], clean['metrics'][name]['mean'])
+    return None if None in values else retention(*values)
+
+
+def _overall(cells: Any, clean: Mapping | None, name: str) -> dict[str, Any] | None:
+    """MPC and rPC, where there are severities."""
+    scores = {
+        (cell['corruption'], cell['severity']): cell['metrics'][name]['mean']
+        for cell in cells
+        if cell['severity'] is not None and cell['metrics'][name]['mean'] is not None
+    }
+    base = clean['metrics'][name]['mean'] if clean else None
+    return asdict(mean_performance(scores, base)) if scores else None
+
+
+def model_name(about: Mapping[str, Any]) -> str:
+    """What a model is called in tables: its config, and its schedule if there is one."""
+    stem, schedule = Path(str(about.get('config'))).stem, about.get('schedule')
+    return f'{stem} ({schedule})' if schedule else stem
+
+
+def read_results(path: str | Path) -> dict[str, Any]:
+    """Read the ``results.json`` of a finished sweep, or of the folder it lies in."""
+    path = Path(path)
+    if path.is_dir():
+        path = path / 'results.json'
+    if not path.is_file():
+        raise UserError(f'--compare {path} does not exist; give the results.json of another test.')
+    try:
+        results = json.loads(path.read_text(encoding='utf-8'))
+    except ValueError as error:
+        raise UserError(f'--compare {path} is no JSON file ({error}).') from error
+    if not isinstance(results, dict) or results.get('format') != FORMAT:
+        raise UserError(f'--compare {path} was not written by tools/test.py.')
+    if results.get('version') != VERSION:
+        raise UserError(
+            f'--compare {path} is of version {results.get("version")}; this one reads {VERSION}. '
+            'Run its test again: finished passes are not repeated.'
+        )
+    return results
+
+
+def check_comparable(identity: Mapping[str, Any], other: Mapping[str, Any]) -> None:
+    """Two models can be compared on the same images alone; a UserError otherwise."""
+    there = other['identity']
+    if there['data'] != identity['data']:
+        raise UserError(
+            f'--compare: {other["model"]} was tested on other images ({there["images"]}, here '
+            f'{identity["images"]}). Test both on the same data, with the same --limit.'
+        )
+
+
+def compare(results: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """Two models, cell by cell: this one, the other one, and this one minus the other one."""
+    names = [name for name in results['headline'] if name in other['headline']]
+    theirs = {cell['key']: cell for cell in other['cells']}
+    same_seed = results['identity']['seed'] == other['identity']['seed']
+    rows = []
+    for cell in results['cells']:
+        twin = theirs.get(cell['key'])
+        for name in names if twin else ():
+            ours, their = ({**one['metrics'][name]} for one in (cell, twin))
+            if ours['mean'] is None or their['mean'] is None:
+                continue
+            sides = [
+                dict(zip(one['repeats'], one['metrics'][name]['values'], strict=True))
+                for one in (cell, twin)
+            ]
+            gap = difference(*sides, same_noise=cell['random'] and same_seed)
+            rows.append(
+                {
+                    'key': cell['key'],
+                    'title': cell['title'],
+                    'metric': name,
+                    'this': ours,
+                    'other': their,
+                    'difference': {**asdict(gap), 'clear': gap.clear},
+                }
+            )
+    left = [c['title'] for c in results['cells'] if c['key'] not in theirs]
+    first, second = results['model'], other['model']
+    if first == second:
+        first, second = (
+            f'{one["model"]}, {Path(str(one["about"].get("checkpoint"))).name}'
+            for one in (results, other)
+        )
+    return {'this': first, 'other': second, 'rows': rows, 'not_in_other': left}
+
+
+_SUMMARY_COLUMNS = ('n', 'mean', 'std', 'low', 'high')
+
+
+def _results_csv(results: Mapping[str, Any]) -> str:
+    rows = [['corruption', 'level', 'severity', 'metric', *_SUMMARY_COLUMNS, 'retention']]
+    for cell in results['cells']:
+        for name, values in cell['metrics'].items():
+            rows.append(
+                [
+                    *(cell[key] for key in ('corruption', 'level', 'severity')),
+                    name,
+                    *(values.get(key) for key in _SUMMARY_COLUMNS),
+                    cell['retention'].get(name),
+                ]
+            )
+    return _csv(rows)
+
+
+def _per_class_csv(results: Mapping[str, Any]) -> str:
+    cells = results['cells']
+    rows: list[list] = [['metric', 'class', *(cell['key'] for cell in cells)]]
+    for name, row in (cells[0]['per_class'] if cells else {}).items():
+        for label in row:
+            rows.append([name, label, *(c['per_class'].get(name, {}).get(label) for c in cells)])
+    return _csv(rows)
+
+
+def _comparison_csv(comparison: Mapping[str, Any]) -> str:
+    rows: list[list] = [
+        ['cell', 'metric', comparison['this'], comparison['other'], 'difference', 'low', 'high',
+         'method']
+    ]  # fmt: skip
+    for row in comparison['rows']:
+        gap = row['difference']
+        means = row['this']['mean'], row['other']['mean'], gap['mean']
+        rows.append([row['key'], row['metric'], *means, gap['low'], gap['high'], gap['method']])
+    return _csv(rows)
+
+
+def _csv(rows: Sequence[Sequence[Any]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator='\n').writerows(rows)
+    return text.getvalue()

@@ -1,0 +1,163 @@
+"""A model, its test images and its metrics, built once and ready to run any job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from mmengine.config import Config
+from mmengine.dist import get_rank, get_world_size
+from mmengine.registry import METRICS, init_default_scope
+from mmengine.runner.amp import autocast
+from mmengine.utils.dl_utils import set_multi_processing
+
+from ..errors import UserError
+from ..replay import derive_seed
+from .data import JobLoader, SweepDataset, write_picture
+from .fgsm import fgsm, truth_dataset_cfg
+from .image_store import ImageStore
+from .jobs import CLEAN, FGSM, Job
+from .metrics import JobEvaluator, Scores
+from .model import build_model
+from .pictures import draw_prediction, seen_image
+
+
+class Tester:
+    """Runs jobs one after another.
+
+    Args:
+        config: a whole config, prepared for testing.
+        checkpoint: file with the weights of exactly this model.
+        trust: read a checkpoint that holds more than weights.
+        seed: seed of the noise.
+        limit: test on the first ``limit`` images alone.
+        cache_bytes: most memory for decoded images, in this process and its workers together.
+        save_to: folder for corrupted images.
+        show_to: folder for predictions drawn over the images.
+        attacks: whether any job is an attack.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        checkpoint: str | Path,
+        *,
+        trust: bool = False,
+        seed: int = 0,
+        limit: int | None = None,
+        cache_bytes: int = 0,
+        save_to: str | None = None,
+        show_to: str | None = None,
+        attacks: bool = False,
+    ) -> None:
+        _set_environment(config)
+        self.seed, self.save_to, self.show_to = seed, save_to, show_to
+        self.fp16 = bool((config.get('test_cfg') or {}).get('fp16', False))
+        loading = config.test_dataloader
+        workers = max(loading.get('num_workers', 0), 1)
+        truth = None
+        if attacks:
+            train = (config.get('train_dataloader') or {}).get('dataset')
+            truth = truth_dataset_cfg(loading.dataset, train)
+        store = ImageStore(cache_bytes // workers)
+        self.dataset = SweepDataset(loading.dataset, seed, limit, store, save_to, truth)
+        self.limited = len(self.dataset) < len(self.dataset.dataset)
+        self.loader = JobLoader(self.dataset, loading, get_rank(), get_world_size())
+        self.metrics = [METRICS.build(metric) for metric in metric_configs(config)]
+        self.model = build_model(config, checkpoint, trust)
+
+    def run(self, job: Job, progress: Callable[[int], Any] = lambda images: None) -> Scores | None:
+        """Test the model on all images under one corruption.
+
+        Args:
+            job: what to test.
+            progress: called with the number of images of every batch that is done.
+
+        Returns:
+            The scores, on the main process; None on others.
+        """
+        evaluator = JobEvaluator(self.metrics, self.dataset.metainfo, self.limited)
+        for numbers, batch in self.loader.load(job):
+            truths = batch.pop('truth', None)
+            if job.cell.name == FGSM:
+                batch['inputs'] = self._attack(job, numbers, batch['inputs'], truths)
+            outputs = self._predict(batch)
+            evaluator.process(numbers[0], batch, outputs)
+            if self.show_to and job.repeat == 0:
+                self._show(job, numbers, batch['inputs'], outputs)
+            progress(len(numbers))
+        return evaluator.evaluate(get_rank() == 0)
+
+    @torch.no_grad()
+    def _predict(self, batch: Any) -> Sequence[Any]:
+        try:
+            with autocast(enabled=self.fp16):
+                return self.model.test_step(batch)
+        except AssertionError as error:
+            if 'image size in a batch' in str(error):
+                raise UserError(
+                    'the images have different sizes, and this model takes batches of one size. '
+                    'Pass --cfg-options test_dataloader.batch_size=1'
+                ) from error
+            raise
+
+    def _attack(
+        self, job: Job, numbers: Sequence[int], inputs: Sequence[torch.Tensor], truths: Sequence
+    ) -> list[torch.Tensor]:
+        """Each image by itself, so that the batch it is in does not matter."""
+        attacked = []
+        for number, image, truth in zip(numbers, inputs, truths, strict=True):
+            device = next(self.model.parameters()).device
+            # The seed leaves ε out: the loss draws the same boxes for every ε.
+            seed = derive_seed(self.seed, FGSM, self.dataset.names[number])
+            attacked.append(fgsm(self.model, image.to(device), truth, job.cell.level, seed))
+            if self.save_to:
+                picture = seen_image(attacked[-1], self.dataset.channel_order)
+                write_picture(self.picture(self.save_to, job, number), picture, 'rgb')
+        return attacked
+
+    def _show(self, job: Job, numbers: Sequence[int], inputs: Any, outputs: Sequence[Any]) -> None:
+        for number, image, output in zip(numbers, inputs, outputs, strict=True):
+            seen = seen_image(image, self.dataset.channel_order)
+            drawn = draw_prediction(seen, output, self.dataset.metainfo)
+            write_picture(self.picture(self.show_to, job, number), drawn, 'rgb')
+
+    def picture(self, folder: str | Path, job: Job, number: int) -> Path:
+        """Where the picture of an image under a corruption goes."""
+        return Path(folder) / job.cell.key / self.dataset.picture_name(number)
+
+    def lacks_pictures(self, job: Job) -> bool:
+        """Whether pictures that were asked for are not there (they are of the first repeat)."""
+        folders = [self.show_to] if job.cell.name == CLEAN else [self.show_to, self.save_to]
+        return job.repeat == 0 and any(
+            not self.picture(folder, job, number).is_file()
+            for folder in folders
+            if folder
+            for number in range(len(self.dataset))
+        )
+
+
+def metric_configs(config: Config) -> list:
+    """The metrics of ``test_evaluator``: one, a list, or an evaluator around a list."""
+    given = config.get('test_evaluator')
+    if isinstance(given, dict) and 'metrics' in given:
+        given = given['metrics']
+    if isinstance(given, dict):
+        given = [given]
+    if not given or not config.get('test_dataloader'):
+        raise UserError(
+            f'config {config.filename}: it has no test_dataloader and test_evaluator, so there is '
+            'nothing to test on.'
+        )
+    return list(given)
+
+
+def _set_environment(config: Config) -> None:
+    """What mmengine's Runner sets before it builds anything."""
+    init_default_scope(config.get('default_scope', 'mmengine'))
+    environment = config.get('env_cfg') or {}
+    if environment.get('cudnn_benchmark'):
+        torch.backends.cudnn.benchmark = True
+    set_multi_processing(**environment.get('mp_cfg', {}), distributed=get_world_size() > 1)

@@ -1,0 +1,77 @@
+"""Test a model: on clean images, under corruption, or attacked; in one table, never lost.
+
+Examples:
+  python tools/test.py CONFIG CHECKPOINT                       # plain testing, upstream's figures
+  python tools/test.py CONFIG CHECKPOINT --suite table9        # Table 9 of the paper
+  python tools/test.py CONFIG CHECKPOINT --suite imagenet-c    # 15 corruptions, 5 severities
+  python tools/test.py CONFIG CHECKPOINT --corruption gaussian_noise=5,10 gaussian_blur=2
+  python tools/test.py CONFIG CHECKPOINT --corruption fog snow --severity 3
+  python tools/test.py CONFIG CHECKPOINT --fgsm 1 2 4          # ε in grey levels
+  python tools/test.py CONFIG CHECKPOINT --suite table9 --compare OTHER/results.json
+  torchrun --nproc_per_node=8 tools/test.py CONFIG CHECKPOINT --suite table9 --launcher pytorch
+
+Clean images and deterministic corruptions are tested once, random ones --repeats times. Each
+finished pass is in results.jsonl at once; the same command again goes on after a kill. At the end
+there are results.md, .json, .csv, per_class.csv, robustness.png, and scores/ image by image.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+
+def parse(argv: list[str] | None) -> argparse.Namespace:
+    """The options; nothing heavy is imported before they are right."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add('config', metavar='CONFIG', help='config file')
+    add('checkpoint', metavar='CHECKPOINT', help='weights of exactly this model')
+    add('--suite', metavar='NAME', help='a named set of corruptions: table9, imagenet-c, clean')
+    add('--corruption', nargs='+', default=[], metavar='NAME[=LEVEL,...]', help='corruptions, with '
+        'levels in their own unit, or at severities 1 to 5')  # fmt: skip
+    add('--severity', type=int, metavar='1-5', help='for corruptions without a level (all five)')
+    add('--fgsm', nargs='+', type=float, default=[], metavar='EPS', help='attack each image by one '
+        'step of EPS grey levels along the gradient of the loss')  # fmt: skip
+    add('--repeats', type=int, default=5, metavar='N', help='passes of a random corruption (5)')
+    add('--seed', type=int, default=0, metavar='N', help='seed of the noise (0)')
+    add('--limit', type=int, metavar='N', help='the first N images alone')
+    add('--out', metavar='DIR', help='where results go (work_dirs/CONFIG_SCHEDULE/test_...)')
+    add('--compare', metavar='FILE', help='results.json of another model, for a table of both')
+    add('--save-corrupted', metavar='DIR', help='write the corrupted images there, as PNG')
+    add('--show-dir', metavar='DIR', help='draw predictions over the images, there')
+    add('--cache-mb', type=int, default=2048, metavar='N', help='most memory for decoded images '
+        'and label maps, in MiB a process (2048)')  # fmt: skip
+    add('--data-root', metavar='DIR', help="folder of the data set, instead of the config's")
+    add('--cfg-options', nargs='+', default=[], metavar='KEY=VALUE', help='change the config, such '
+        'as test_dataloader.batch_size=4')  # fmt: skip
+    add('--trust-checkpoint', action='store_true', help='open a checkpoint that holds more than '
+        'weights: it can run any code')  # fmt: skip
+    add('--launcher', choices=['none', 'pytorch', 'slurm', 'mpi'], default='none',
+        help='how the processes were started (default: none, one process)')  # fmt: skip
+    add('--local_rank', '--local-rank', type=int, default=0, help=argparse.SUPPRESS)
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Parse, one library call, exit code."""
+    options = vars(parse(argv))
+    os.environ.setdefault('LOCAL_RANK', str(options.pop('local_rank')))
+
+    from cb_mm.errors import exit_code
+    from cb_mm.robustness.sweep import SweepOptions, sweep
+
+    try:
+        return exit_code(lambda: sweep(SweepOptions(**options)))
+    except KeyboardInterrupt:
+        print('stopped: finished passes are kept; the same command goes on.', file=sys.stderr)
+        return 130
+
+
+if __name__ == '__main__':
+    sys.exit(main())
