@@ -127,6 +127,8 @@ def train(options: TrainOptions) -> Runner:
         if 'auto_scale_lr' not in config:
             raise UserError('--auto-scale-lr: the config does not say its base batch size.')
         config.auto_scale_lr.enable = True
+        # mmengine compares with one step's samples; those of an accumulated batch count as well.
+        config.auto_scale_lr.base_batch_size /= _accumulated(config)
     if options.amp:
         _use_amp(config)
     if options.logger:
@@ -224,9 +226,9 @@ def _start_lines(runner: Runner, options: TrainOptions) -> list[str]:
     model = runner.model.module if is_model_wrapper(runner.model) else runner.model
     processes = get_world_size()
     per_process = _batch_size(runner)
-    accumulated = int(config.optim_wrapper.get('accumulative_counts', 1))
+    accumulated = _accumulated(config)
     batch = per_process * processes * accumulated
-    rate = max(group['initial_lr'] for group in runner.optim_wrapper.param_groups)
+    rate = max(group['initial_lr'] for group in runner.optim_wrapper.optimizer.param_groups)
     endless = isinstance(runner.train_loop, IterBasedTrainLoop)
     total = f'{runner.max_iters} iterations' if endless else f'{runner.max_epochs} epochs'
     parameters = sum(p.numel() for p in model.parameters()) / 1e6
@@ -244,17 +246,23 @@ def _start_lines(runner: Runner, options: TrainOptions) -> list[str]:
     }
     if config.get('resume'):
         rows['resumed'] = f'{config.load_from} at iteration {runner.iter}'
-    wanted = config.get('auto_scale_lr', {}).get('base_batch_size')
-    if wanted and wanted != batch:
+    scaling = config.get('auto_scale_lr', {})
+    scaled = scaling.get('enable', False)
+    wanted = int(scaling.get('base_batch_size', batch) * (accumulated if scaled else 1))
+    if wanted != batch:
         rows['note'] = (
             f'lr was scaled to this batch from {wanted}'
-            if config.auto_scale_lr.get('enable')
+            if scaled
             else f"the recipe's batch is {wanted}; --auto-scale-lr scales the lr to yours, "
             'optim_wrapper.accumulative_counts enlarges the batch'
         )
     width = max(map(len, rows))
     rule = '-' * 72
     return [rule, *(f'{name:<{width}}  {value}' for name, value in rows.items()), rule]
+
+
+def _accumulated(config: Config) -> int:
+    return int(config.optim_wrapper.get('accumulative_counts', 1))
 
 
 def _batch_size(runner: Runner) -> int:

@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# What dist_train.sh and dist_test.sh share: launch.sh TOOL GPUS ARGUMENTS... under torchrun.
+set -eu
+tool=$1 gpus=$2
+shift 2
+case $gpus in '' | *[!0-9]* | 0) echo "error: GPUS is \"$gpus\"; it must be a number from 1" >&2; exit 2 ;; esac
+if [ "${NNODES:-1}" -gt 1 ]; then
+  where=(--nnodes="$NNODES" --node_rank="${NODE_RANK:?on several machines set NODE_RANK, from 0}"
+    --master_addr="${MASTER_ADDR:?on several machines set MASTER_ADDR}" --master_port="${PORT:-29500}")
+else
+  where=(--standalone)
+fi
+exec "${PYTHON:-python}" -m torch.distributed.run "${where[@]}" --nproc_per_node="$gpus" \
+  "$(dirname "$0")/$tool" "$@" --launcher pytorch
