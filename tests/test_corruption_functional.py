@@ -14,6 +14,7 @@ from scipy import ndimage, stats
 
 from cb_mm.corruption import CORRUPTIONS, SEVERITIES, corrupt, find, functional
 from cb_mm.corruption.functional import blur
+from cb_mm.corruption.functional.weather import cloud
 from cb_mm.errors import UserError
 
 NAMES = list(CORRUPTIONS)
@@ -316,6 +317,21 @@ def test_occlusion_is_the_central_square():
     assert not covered[56:168, 56:168].any()
     assert (covered == 0).all(axis=2).sum() == 112**2
     assert (functional.occlusion(np.ones((40, 90, 3), np.uint8), 0.5) == 0).sum() == 20 * 20 * 3
+
+
+@pytest.mark.parametrize('fading', [1.4, 2.0])
+def test_waves_of_a_cloud_fade_with_their_length(fading):
+    octaves = 9
+    rough = {step: [] for step in (8, 16, 32)}
+    for draw in range(20):
+        heights = cloud(2**octaves, 2**octaves, fading, rng(draw))
+        assert heights.min() >= 0
+        assert heights.max() <= 1
+        for step, found in rough.items():
+            part = heights[::step, ::step]
+            found.append(np.abs(2 * part[:, 1:-1:2] - part[:, :-2:2] - part[:, 2::2]).mean())
+    ratios = [np.mean(rough[16]) / np.mean(rough[8]), np.mean(rough[32]) / np.mean(rough[16])]
+    assert np.allclose(ratios, fading**2, rtol=0.2)
 
 
 def test_elastic_transform_moves_pixels_by_about_what_it_says():

@@ -116,6 +116,21 @@ def test_noise_does_not_depend_on_how_a_folder_is_loaded(folder, way):
     assert len(got) == len(WAYS[way].get('indices', range(6)))
 
 
+def test_workers_do_not_wait_for_threads_that_the_fork_left_behind(folder):
+    for file in (folder / 'images').glob('*/*'):
+        cv2.imwrite(str(file), np.full((600, 800, 3), 99, np.uint8))  # worth working in parallel
+    cfg = corrupt_dataset_cfg(seg_cfg(folder), NOISE)
+    threads = cv2.getNumThreads()
+    try:
+        expected = digests(cfg)
+        cv2.setNumThreads(4)
+        cv2.GaussianBlur(picture(2000, 2000), (5, 5), 2)  # starts the threads of OpenCV
+        cv2.setNumThreads(2)  # its next work in parallel ends some of them
+        assert digests(cfg, num_workers=2, timeout=30) == expected
+    finally:
+        cv2.setNumThreads(threads)
+
+
 def test_noise_does_not_depend_on_where_the_data_set_lies(folder, tmp_path):
     expected = digests(corrupt_dataset_cfg(seg_cfg(folder), NOISE))
     moved = tmp_path / 'elsewhere' / 'deeper'

@@ -11,6 +11,7 @@ import cv2
 import numpy as np
 from mmcv.transforms import BaseTransform
 from mmengine.registry import TRANSFORMS
+from torch.utils.data import get_worker_info
 
 from ..errors import UserError
 from .registry import corrupt, find
@@ -88,6 +89,7 @@ class ImageCorruption(BaseTransform):
         image = results.get('img')
         where = f'ImageCorruption({self.name}), image {results.get("img_path") or "without path"}'
         _check(image, where)
+        _leave_threads_of_parent()
         if self.seed is None:
             rng = np.random.Generator(np.random.SFC64(_global_entropy()))
         else:
@@ -155,6 +157,16 @@ def _path_below(path: str | os.PathLike, root: Sequence[str]) -> str:
 
 def _plain(path: str | os.PathLike) -> str:
     return posixpath.normpath(os.fspath(path).replace('\\', '/'))
+
+
+def _leave_threads_of_parent() -> None:
+    """Let OpenCV work without threads in a worker of a data loader.
+
+    The threads of the parent do not survive the fork; if their number was changed before it,
+    OpenCV waits for them for ever. mmengine's Runner switches them off, a plain DataLoader does not.
+    """
+    if get_worker_info() is not None and cv2.getNumThreads() > 1:
+        cv2.setNumThreads(0)
 
 
 def _global_entropy() -> list[int]:
