@@ -163,7 +163,8 @@ def _leave_threads_of_parent() -> None:
     """Let OpenCV work without threads in a worker of a data loader.
 
     The threads of the parent do not survive the fork; if their number was changed before it,
-    OpenCV waits for them for ever. mmengine's Runner switches them off, a plain DataLoader does not.
+    OpenCV waits for them for ever. mmengine's Runner switches them off before it forks, a plain
+    DataLoader does not.
     """
     if get_worker_info() is not None and cv2.getNumThreads() > 1:
         cv2.setNumThreads(0)
