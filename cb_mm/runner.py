@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import io
+import logging
 import os
 import re
+import sys
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,9 +141,24 @@ def train(options: TrainOptions) -> Runner:
     check_data(config, ('train', 'val'))
     _choose_start(config, options.resume)
     start_processes(config)
-    runner = Runner.from_cfg(config)
+    runner = _build_quietly(config)
     runner.register_hook(StartReport(options), priority='VERY_LOW')
     runner.train()
+    return runner
+
+
+def _build_quietly(config: Config) -> Runner:
+    """A runner that has not filled the screen with the environment, the config and every parameter.
+
+    All of it is in the log file in the work directory.
+    """
+    warnings.filterwarnings('ignore', category=UserWarning, module=r'mm(seg|det|cv|engine)')
+    with contextlib.redirect_stdout(io.StringIO()):
+        runner = Runner.from_cfg(config)
+        runner.optim_wrapper = runner.build_optim_wrapper(runner.optim_wrapper)
+    for handler in runner.logger.handlers:
+        if type(handler) is logging.StreamHandler:
+            handler.setStream(sys.stdout)
     return runner
 
 

@@ -1,0 +1,87 @@
+"""The main job in small, on embedded data: draw scenes, train, test under corruption, look inside.
+
+Examples:
+  python tools/demo.py                  # a few minutes on two cores; results in demo_out/
+  python tools/demo.py --out /tmp/demo
+
+Called again, it goes on where it was interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+REPO = Path(__file__).resolve().parent.parent
+CONFIG = REPO / 'configs' / 'demo_upernet_vit_ti_cb.py'
+
+
+def parse(argv: list[str] | None) -> argparse.Namespace:
+    """The options."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument('--out', default='demo_out', metavar='DIR', help='default: demo_out')
+    return parser.parse_args(argv)
+
+
+def step(title: str, tool: str, *words: object) -> None:
+    """Run a tool as a user would, and show the command."""
+    shown = ' '.join(os.path.relpath(w) if isinstance(w, Path) else str(w) for w in words)
+    print(f'\n=== {title}\n$ python tools/{tool} {shown}', flush=True)
+    code = subprocess.call([sys.executable, str(REPO / 'tools' / tool), *map(str, words)])
+    if code:
+        sys.exit(code)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """All steps, then where everything is."""
+    out = Path(parse(argv).out).resolve()
+    started = time.monotonic()
+    data, work = out / 'scenes', out / 'train'
+    step('Draw the scenes', 'make_scenes.py', data)
+    step('Train UperNet with ViT-Ti + CB', 'train.py', CONFIG, '--data-root', data / 'ade20k',
+         '--work-dir', work, '--resume')  # fmt: skip
+    checkpoint = max(work.glob('iter_*.pth'), key=lambda file: int(file.stem.split('_')[1]))
+    step('Test it, clean and under the corruptions of Table 9', 'test.py', CONFIG, checkpoint,
+         '--data-root', data / 'ade20k', '--suite', 'table9', '--repeats', 2,
+         '--out', out / 'robustness')  # fmt: skip
+    image = sorted((data / 'ade20k' / 'images' / 'validation').glob('*.jpg'))[0]
+    step('Look at its attention', 'visualize_attention.py', CONFIG, checkpoint, image, '--layers',
+         '-2', '-1', '--html', '--out', out / 'attention')  # fmt: skip
+
+    from cb_mm.data.baseline import most_frequent_class
+
+    name, nothing = most_frequent_class(data / 'ade20k')
+    results = json.loads((out / 'robustness' / 'results.json').read_text())
+    minutes = (time.monotonic() - started) / 60
+    print(f'\n=== Done in {minutes:.1f} minutes')
+    print((out / 'robustness' / 'results.md').read_text().rstrip())
+    print(
+        f'\nclean mIoU {clean_miou(results):.1f}; always saying "{name}" would get {nothing:.1f}\n'
+    )
+    for what, where in (
+        ('data set', data),
+        ('checkpoint and log', work),
+        ('tables and plot', out / 'robustness'),
+        ('attention pictures and explorer', out / 'attention'),
+    ):
+        print(f'{what:<32} {os.path.relpath(where)}')
+    return 0
+
+
+def clean_miou(results: dict) -> float:
+    """The score on untouched images."""
+    clean = next(cell for cell in results['cells'] if cell['corruption'] == 'clean')
+    return clean['metrics']['mIoU']['mean']
+
+
+if __name__ == '__main__':
+    sys.exit(main())
