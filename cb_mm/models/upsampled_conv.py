@@ -1,0 +1,127 @@
+"""Convolution over maps of several sizes that are upsampled and stacked, without the stack.
+
+Bilinear upsampling mixes places and a tap of a convolution mixes channels, so the two commute.
+For a small map the taps can therefore be applied before it is upsampled, to few places instead of
+many; what is left is to upsample the results of the taps, each shifted by its place in the kernel,
+and to add them. Rows and columns are upsampled one after the other, each by one product with a
+matrix that holds the interpolation weights of all taps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def conv_upsampled(
+    maps: Sequence[Tensor],
+    weight: Tensor,
+    bias: Tensor | None = None,
+    align_corners: bool = False,
+) -> Tensor:
+    """Resize maps to the size of the first, stack their channels and convolve with zero padding.
+
+    The result is that of ``conv2d(cat([resize(m) for m in maps]), weight, bias, padding=k // 2)``.
+
+    Args:
+        maps: (B, C_i, h_i, w_i), of any sizes.
+        weight: (K, sum of C_i, k, k) with k odd.
+        bias: (K,) or None.
+        align_corners: As in `torch.nn.functional.interpolate`.
+
+    Returns:
+        (B, K, h_0, w_0), in the channels-last memory format where a map was upsampled late.
+    """
+    size = maps[0].shape[2:]
+    parts = weight.split([m.shape[1] for m in maps], dim=1)
+    early, late = [(maps[0], parts[0])], []
+    for x, part in zip(maps[1:], parts[1:], strict=True):
+        if _late_is_less_work(x.shape, part.shape, size):
+            late.append((x, part))
+        else:
+            early.append((_resize(x, size, align_corners), part))
+
+    stack = early[0][0] if len(early) == 1 else torch.cat([x for x, _ in early], dim=1)
+    kernel = early[0][1] if len(early) == 1 else torch.cat([part for _, part in early], dim=1)
+    out = F.conv2d(stack, kernel, bias, padding=weight.shape[-1] // 2)
+    if not late:
+        return out
+    # Channels last is the order in which every product below reads and writes whole rows.
+    out = out.permute(0, 2, 3, 1).contiguous()
+    for x, part in late:
+        out = _add_late(out, x, part, align_corners)
+    return out.permute(0, 3, 1, 2)
+
+
+def _resize(x: Tensor, size: Sequence[int], align_corners: bool) -> Tensor:
+    if x.shape[2:] == size:
+        return x
+    return F.interpolate(x, size=size, mode='bilinear', align_corners=align_corners)
+
+
+def _late_is_less_work(shape: Sequence[int], weight: Sequence[int], size: Sequence[int]) -> bool:
+    """Compare the multiplications, for one image and one output channel."""
+    (_, channels, h, w), k, (height, width) = shape, weight[-1], size
+    taps, rows, columns = k * k * channels * h * w, k * k * height * h * w, k * height * w * width
+    return taps + rows + columns < k * k * channels * height * width
+
+
+def _add_late(out: Tensor, x: Tensor, weight: Tensor, align_corners: bool) -> Tensor:
+    """Add the convolution of upsampled x (B, C, h, w) to out (B, H, W, K)."""
+    (batch, channels, h, w), (_, height, width, outputs) = x.shape, out.shape
+    k = weight.shape[-1]
+    places = x.permute(0, 2, 3, 1).reshape(batch, 1, h * w, channels)
+    taps = weight.permute(2, 1, 3, 0).reshape(k, channels, k * outputs)
+    tapped = torch.matmul(places, taps)  # (B, tap row, h · w, tap column · K)
+
+    rows = shifted_upsampling(h, height, k, align_corners, out)
+    columns = shifted_upsampling(w, width, k, align_corners, out)
+    rows = rows.permute(0, 2, 1).reshape(height, k * h)
+    columns = columns.reshape(width, w * k)
+    tall = torch.matmul(rows, tapped.reshape(batch, k * h, w * k * outputs))
+    return torch.baddbmm(
+        out.reshape(batch * height, width, outputs),
+        columns.expand(batch * height, -1, -1),
+        tall.reshape(batch * height, w * k, outputs),
+    ).reshape(out.shape)
+
+
+def shifted_upsampling(
+    length: int, new_length: int, taps: int, align_corners: bool, like: Tensor
+) -> Tensor:
+    """Interpolation weights (new_length, length, taps) in one dimension.
+
+    Entry (i, j, t) is the share of place j in the upsampled place i + t - taps // 2; zero where
+    that place is outside, as a convolution pads.
+    """
+    if torch.compiler.is_compiling():  # a compiled graph holds constants of its own
+        return _shifted_upsampling(length, new_length, taps, align_corners, like.dtype, like.device)
+    return _cached_upsampling(length, new_length, taps, align_corners, like.dtype, like.device)
+
+
+def _shifted_upsampling(
+    length: int,
+    new_length: int,
+    taps: int,
+    align_corners: bool,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> Tensor:
+    wide = torch.promote_types(dtype, torch.float32)
+    unit = torch.eye(length, dtype=wide, device=device)
+    # torch's own interpolation of unit vectors: the weights cannot differ from its own.
+    shares = F.interpolate(unit[None], new_length, mode='linear', align_corners=align_corners)[0]
+    padded = F.pad(shares, (taps // 2, taps // 2))
+    shifts = [padded[:, t : t + new_length] for t in range(taps)]
+    return torch.stack(shifts, dim=-1).transpose(0, 1).to(dtype)
+
+
+@lru_cache(maxsize=64)
+def _cached_upsampling(*key: int | bool | torch.dtype | torch.device) -> Tensor:
+    # An inference tensor, once in the cache, could not take part in training later.
+    with torch.inference_mode(False), torch.no_grad():
+        return _shifted_upsampling(*key)
