@@ -23,7 +23,7 @@ model = dict(
         pyramid_norm_cfg=norm_cfg,
     ),
     decode_head=dict(
-        type='UPerHead',
+        type='FastUPerHead',
         in_index=[0, 1, 2, 3],
         pool_scales=(1, 2, 3, 6),
         channels=512,
