@@ -1,0 +1,24 @@
+"""Attention: see it, measure it, explore it.
+
+``capture`` hands over each layer's attention while a model runs; ``measure`` turns a layer into
+statistics; ``load_subject`` brings a model from a config or from timm. The tools
+``visualize_attention.py`` and ``analyze_attention.py`` are built on these.
+"""
+
+from .capture import LayerAttention, capture, find_attention
+from .statistics import LayerMeasure, Running, measure, scale_statistics
+from .subject import Subject, load_subject
+from .tokens import Tokens
+
+__all__ = [
+    'LayerAttention',
+    'LayerMeasure',
+    'Running',
+    'Subject',
+    'Tokens',
+    'capture',
+    'find_attention',
+    'load_subject',
+    'measure',
+    'scale_statistics',
+]

@@ -1,0 +1,230 @@
+"""Plots by depth: entropy (the paper's Figures 4 and 7a), distance (7b), CB_S's scales (8)."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from ..errors import UserError
+from .results import write_bytes
+from .statistics import percentile_name
+from .summary import ModelSummary
+
+FORMATS = ('png', 'svg', 'pdf')
+
+#: Okabe and Ito's colours, which the colour-blind tell apart; the markers differ as well.
+_COLOURS = ('#0072B2', '#D55E00', '#009E73', '#CC79A7')
+_MARKERS = ('o', 's', '^', 'D')
+_STYLE = {
+    'font.size': 9,
+    'axes.titlesize': 10,
+    'axes.spines.top': False,
+    'axes.spines.right': False,
+    'axes.grid': True,
+    'grid.color': '#dddddd',
+    'grid.linewidth': 0.6,
+    'axes.axisbelow': True,
+    'legend.frameon': False,
+    'legend.fontsize': 8,
+    'lines.linewidth': 1.6,
+    'lines.markersize': 4.5,
+    'svg.fonttype': 'none',  # text stays text
+    'svg.hashsalt': 'cb_mm',  # the same figure gives the same file
+    'pdf.fonttype': 42,
+}
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure, in inches, that no global state knows of."""
+    figure = Figure(figsize=(width, height), layout='constrained')
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def check_formats(formats: Iterable[str]) -> list[str]:
+    """The formats, if all are known."""
+    formats = list(formats)
+    for name in formats:
+        if name not in FORMATS:
+            raise UserError(f'--format {name} is not one of {", ".join(FORMATS)}.')
+    return formats
+
+
+def save(figure: Figure, stem: Path, formats: Sequence[str] = ('png', 'svg')) -> list[Path]:
+    """Write a figure in each format, as ``stem`` and the format's ending."""
+    written = []
+    # A date in the file would make each run differ.
+    dates = {'png': {}, 'svg': {'Date': None}, 'pdf': {'CreationDate': None}}
+    for name in formats:
+        stream = io.BytesIO()
+        with matplotlib.rc_context(_STYLE):
+            figure.savefig(stream, format=name, dpi=200, metadata=dates[name])
+        written.append(write_bytes(stem.with_name(f'{stem.name}.{name}'), stream.getvalue()))
+    return written
+
+
+def entropy_figure(
+    models: Sequence[ModelSummary],
+    percent: float = 15,
+    references: Sequence[tuple[float, str]] = (),
+) -> Figure:
+    """Entropy of all rows by depth, mean and a percentile, below its bound (Figure 4)."""
+    with matplotlib.rc_context(_STYLE):
+        figure = new_figure(5.6, 3.6)
+        axes = figure.subplots()
+        name = percentile_name(percent)
+        for i, model in enumerate(models):
+            _curve(axes, model, 'entropy', i, f'{model.name}, mean')
+            if name in model.measures:
+                label = f'{model.name}, {_ordinal(percent)} percentile'
+                _curve(axes, model, name, i, label, dashed=True)
+        _bounds(axes, models)
+        for value, label in references:
+            axes.axhline(value, color='#555555', linewidth=1.1, linestyle=(0, (1, 1.5)))
+            axes.annotate(
+                label, (0, value), (2, 3), xycoords=('axes fraction', 'data'),
+                textcoords='offset points', fontsize=8, color='#333333', va='bottom',
+            )  # fmt: skip
+        axes.set_ylabel('Entropy of attention (nats)')
+        _finish(axes, models, 'Entropy over heads and tokens')
+        axes.set_ylim(bottom=0)
+        figure.legend(*axes.get_legend_handles_labels(), loc='outside lower center', ncols=2)
+    return figure
+
+
+def class_and_distance_figure(models: Sequence[ModelSummary]) -> Figure:
+    """Entropy of the class token's row, and distance of spatial interactions (Figure 7)."""
+    with matplotlib.rc_context(_STYLE):
+        figure = new_figure(7.2, 3.3)
+        left, right = figure.subplots(1, 2)
+        for i, model in enumerate(models):
+            if np.isfinite(model.by_depth('class_entropy')[0]).all():
+                _curve(left, model, 'class_entropy', i, model.name)
+            _curve(right, model, 'distance', i, model.name, factor=1e3)
+        _bounds(left, models)
+        left.set_ylim(bottom=0)
+        left.set_ylabel('Entropy of attention (nats)')
+        _finish(left, models, '(a) Entropy of the class token')
+        right.set_ylabel('Distance (10⁻³ image sides)')
+        right.set_ylim(bottom=0)
+        _finish(right, models, '(b) Relative distance')
+        _legend(figure, right)
+    return figure
+
+
+def sparsity_figure(models: Sequence[ModelSummary]) -> Figure:
+    """Share of the keys that hold 90 % of a row, and mass on the prefix tokens, by depth."""
+    with matplotlib.rc_context(_STYLE):
+        figure = new_figure(7.2, 3.3)
+        panels = figure.subplots(1, 2)
+        titles = ('(a) Keys that hold 90 % of a row', '(b) Mass on prefix tokens')
+        for axes, measure, title in zip(panels, ('sparsity', 'prefix_mass'), titles, strict=True):
+            for i, model in enumerate(models):
+                _curve(axes, model, measure, i, model.name, factor=100)
+                heads = model.heads_by_depth(measure)
+                for layer, values in zip(sorted(model.layers), heads, strict=True):
+                    axes.plot(
+                        [layer] * len(values), 100 * values, linestyle='', marker='.',
+                        markersize=3, color=_COLOURS[i % 4], alpha=0.45, zorder=1,
+                    )  # fmt: skip
+            axes.set_ylim(bottom=0)
+            _finish(axes, models, title)
+        panels[0].set_ylabel('Share of keys (%)')
+        panels[1].set_ylabel('Share of mass (%)')
+        panels[0].plot([], [], linestyle='', marker='.', color='#777777', label='single heads')
+        _legend(figure, panels[0])
+    return figure
+
+
+def scales_figure(models: Sequence[ModelSummary]) -> Figure | None:
+    """Mean and quantile ratio of CB_S's scales by depth (Figure 8); None without CB_S."""
+    scaled = [(i, model) for i, model in enumerate(models) if model.scales]
+    if not scaled:
+        return None
+    with matplotlib.rc_context(_STYLE):
+        figure = new_figure(7.2, 3.3)
+        left, right = figure.subplots(1, 2)
+        for i, model in scaled:
+            layers = [scale.layer for scale in model.scales]
+            look = dict(color=_COLOURS[i % 4], marker=_MARKERS[i % 4], label=model.name)
+            left.plot(layers, [scale.mean for scale in model.scales], **look)
+            right.plot(layers, [scale.ratio for scale in model.scales], **look)
+        left.axhline(0, color='#888888', linewidth=0.8)
+        left.set_ylabel('Mean of λ')
+        right.set_ylabel('|λ$_{0.1}$| / |λ$_{0.9}$|')
+        for axes, title in ((left, '(a) Average of the scales'), (right, '(b) Ratio of quantiles')):
+            axes.set_xlabel('Layer')
+            axes.set_title(title)
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        right.set_ylim(bottom=0)
+        _legend(figure, left)
+    return figure
+
+
+def _curve(
+    axes: Axes,
+    model: ModelSummary,
+    measure: str,
+    number: int,
+    label: str,
+    dashed: bool = False,
+    factor: float = 1.0,
+) -> None:
+    """Mean by depth with a band for its 95 % interval."""
+    layers = sorted(model.layers)
+    mean, half = (factor * values for values in model.by_depth(measure))
+    colour = _COLOURS[number % len(_COLOURS)]
+    axes.plot(
+        layers,
+        mean,
+        color=colour,
+        marker=_MARKERS[number % len(_MARKERS)],
+        markerfacecolor='white' if dashed else colour,
+        linestyle='--' if dashed else '-',
+        label=label,
+    )
+    if np.isfinite(half).all():
+        axes.fill_between(layers, mean - half, mean + half, color=colour, alpha=0.2, linewidth=0)
+
+
+def _bounds(axes: Axes, models: Sequence[ModelSummary]) -> None:
+    """The largest entropy that is possible; one line where the models agree."""
+    bounds = {round(float(model.bound.mean), 3): model for model in models if model.images}
+    for value, model in bounds.items():
+        same = len(model.grids) == 1
+        (rows, columns) = next(iter(model.grids))
+        tokens = len(model.prefix) + rows * columns
+        text = f'log {tokens} = {value:.2f}' if same else f'log N = {value:.2f} on average'
+        axes.axhline(value, color='#B00020', linewidth=1.2, linestyle=':')
+        axes.annotate(
+            f'bound, {text}', (1, value), (-2, 3), xycoords=('axes fraction', 'data'),
+            textcoords='offset points', ha='right', va='bottom', fontsize=8, color='#B00020',
+        )  # fmt: skip
+
+
+def _finish(axes: Axes, models: Sequence[ModelSummary], title: str) -> None:
+    axes.set_xlabel('Layer')
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.margins(x=0.03)
+    images = {model.images for model in models}
+    count = max(images, default=0)
+    axes.set_title(f'{title} ({count} image{"" if count == 1 else "s"})')
+
+
+def _legend(figure: Figure, axes: Axes) -> None:
+    figure.legend(*axes.get_legend_handles_labels(), loc='outside lower center', ncols=4)
+
+
+def _ordinal(percent: float) -> str:
+    number = f'{percent:g}'
+    if number.endswith(('11', '12', '13')):
+        return f'{number}th'
+    return number + {'1': 'st', '2': 'nd', '3': 'rd'}.get(number[-1], 'th')
