@@ -1,4 +1,5 @@
 # make env     build the environment in .venv (again only when the pins change)
+# make demo    the environment, then the main job on embedded data
 # make test    the environment, then the whole test suite
 # make lint    the environment, then ruff
 #
@@ -14,7 +15,10 @@ ifeq ($(filter $(FAMILY),onedl openmmlab),)
 $(error FAMILY is "$(FAMILY)"; it must be onedl or openmmlab)
 endif
 
-.PHONY: env test lint clean
+# Two workers with one thread each: the tests are many small jobs.
+JOBS ?= 2
+
+.PHONY: env demo test lint clean
 .DEFAULT_GOAL := test
 
 # The stamp holds a checksum of the pins, not a date: a fresh checkout has new dates, not new pins.
@@ -40,8 +44,11 @@ build-env:
 		--constraint constraints.txt opencv-python-headless
 	$(BIN)/python -m cb_mm.doctor
 
+demo: env
+	$(BIN)/python tools/demo.py
+
 test: env
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 lint: env
 	$(BIN)/ruff check .
