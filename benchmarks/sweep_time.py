@@ -102,12 +102,12 @@ def time_parts(folder: Path) -> dict:
     from cb_mm.corruption import SUITES
     from cb_mm.robustness.jobs import Job
     from cb_mm.robustness.quiet import quiet
-    from cb_mm.robustness.tester import Tester
+    from cb_mm.robustness.tester import ModelUnderTest
 
     with quiet():
         config = prepared_config(folder)
         config.test_dataloader.num_workers = 0  # one after another, to be timed apart
-        tester = Tester(config, folder / 'demo.pth', cache_bytes=1 << 31)
+        tester = ModelUnderTest(config, folder / 'demo.pth', cache_bytes=1 << 31)
         spent = {'model': 0.0}
         predict = tester._predict
 

@@ -71,7 +71,8 @@ def _pad_truth(preprocessor: Any, sample: Any, size: tuple[int, int]) -> None:
                 f'image ({size[0]} x {size[1]}); they must be resized with it.'
             )
         fill = getattr(preprocessor, 'seg_pad_val', 255)
-        sample.gt_sem_seg.data = functional.pad(labels, (0, missing[1], 0, missing[0]), value=fill)
+        padded = functional.pad(labels, (0, missing[1], 0, missing[0]), value=fill)
+        sample.gt_sem_seg = type(sample.gt_sem_seg)(data=padded)
     if 'gt_instances' in sample and getattr(preprocessor, 'pad_mask', False):  # mmdet
         preprocessor.pad_gt_masks([sample])
         if getattr(preprocessor, 'pad_seg', False):

@@ -35,7 +35,7 @@ from .model import file_digest
 from .quiet import quiet
 from .records import RecordFile, write_atomically
 from .report import check_comparable, read_results, write_report
-from .tester import Tester, metric_configs
+from .tester import ModelUnderTest, metric_configs
 
 #: Settings of a data loader that do not change what is tested.
 _NEUTRAL = ('num_workers', 'persistent_workers', 'pin_memory', 'prefetch_factor', 'sampler',
@@ -79,7 +79,7 @@ def sweep(options: SweepOptions) -> Path:
         init_dist(config.launcher, **(config.get('env_cfg') or {}).get('dist_cfg', {}))
     main = is_main_process()
     with quiet(keep=main) as (log, console):
-        tester = Tester(
+        tester = ModelUnderTest(
             config,
             options.checkpoint,
             trust=options.trust_checkpoint,
@@ -119,7 +119,11 @@ def sweep(options: SweepOptions) -> Path:
 
 
 def _lead(
-    tester: Tester, jobs: Sequence[Job], records: RecordFile, options: SweepOptions, console: Any
+    tester: ModelUnderTest,
+    jobs: Sequence[Job],
+    records: RecordFile,
+    options: SweepOptions,
+    console: Any,
 ) -> None:
     """Run what is left to do, on the main process."""
     done = {record['key'] for record in records.cells}
@@ -157,7 +161,7 @@ def _lead(
             console.flush()
 
 
-def _follow(tester: Tester, jobs: Sequence[Job]) -> None:
+def _follow(tester: ModelUnderTest, jobs: Sequence[Job]) -> None:
     """Run the same jobs as the main process."""
     plan: list[Any] = [None]
     broadcast_object_list(plan)
@@ -238,7 +242,7 @@ def _default_folder(config: Config, options: SweepOptions, identity: Mapping[str
     return Path(config.work_dir) / f'test_{name}_{digest}'
 
 
-def _about(config: Config, options: SweepOptions, tester: Tester) -> dict[str, Any]:
+def _about(config: Config, options: SweepOptions, tester: ModelUnderTest) -> dict[str, Any]:
     return {
         'config': options.config,
         'schedule': config.get('schedule'),
@@ -255,7 +259,7 @@ def _about(config: Config, options: SweepOptions, tester: Tester) -> dict[str, A
 
 
 def _print_start(
-    tester: Tester,
+    tester: ModelUnderTest,
     jobs: Sequence[Job],
     done: int,
     records: RecordFile,

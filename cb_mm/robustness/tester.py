@@ -24,7 +24,7 @@ from .model import build_model
 from .pictures import draw_prediction, seen_image
 
 
-class Tester:
+class ModelUnderTest:
     """Runs jobs one after another.
 
     Args:
