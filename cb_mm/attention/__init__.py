@@ -6,7 +6,7 @@ statistics; ``load_subject`` brings a model from a config or from timm. The tool
 """
 
 from .capture import LayerAttention, capture, find_attention
-from .statistics import LayerMeasure, Running, measure, scale_statistics
+from .statistics import LayerMeasure, Running, ScaleStatistics, measure, scale_statistics
 from .subject import Subject, load_subject
 from .tokens import Tokens
 
@@ -14,6 +14,7 @@ __all__ = [
     'LayerAttention',
     'LayerMeasure',
     'Running',
+    'ScaleStatistics',
     'Subject',
     'Tokens',
     'capture',

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from .figures import (
     sparsity_figure,
 )
 from .pictures import find_images, read_image
-from .results import Records, write_csv, write_json
+from .results import Records, plain, write_csv, write_json
 from .statistics import MEANINGS, LayerMeasure, measure, percentile_name, scale_statistics
 from .subject import Subject, load_subject
 from .summary import COLUMNS, ModelSummary, record_of
@@ -133,7 +133,9 @@ class _Unreadable(Exception):
     """An image that cannot be read."""
 
 
-def _measure(file: Path, subjects: Sequence[Subject], options: AnalysisOptions) -> Any:
+def _measure(
+    file: Path, subjects: Sequence[Subject], options: AnalysisOptions
+) -> Iterator[dict[str, Any]]:
     """One record for each model."""
     if not subjects:
         return
@@ -147,7 +149,8 @@ def _measure(file: Path, subjects: Sequence[Subject], options: AnalysisOptions) 
             subject.fit(image, options.size),
             lambda layer, found=layers: found.append(measure(layer, options.percentiles)),
         )
-        yield {'image': str(file), 'model': subject.name, **record_of(layers)}
+        # As it is read again from the file, so that a run in two parts gives the same summary.
+        yield plain({'image': str(file), 'model': subject.name, **record_of(layers)})
 
 
 def _content(options: AnalysisOptions, subjects: Sequence[Subject]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
@@ -28,7 +29,8 @@ def write_bytes(path: Path, content: bytes) -> Path:
             os.fsync(stream.fileno())
         draft.replace(path)
     except OSError as error:
-        draft.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            draft.unlink()
         raise UserError(f'{path} cannot be written: {error.strerror or error}.') from error
     return path
 

@@ -1,0 +1,302 @@
+"""tools/visualize_attention.py and tools/analyze_attention.py end to end."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import json
+import math
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from mmengine.registry import MODELS, init_default_scope
+from PIL import Image
+from tool import SMALL_UPERNET, TOOLS, command, environment, run, write_config
+
+from cb_mm.attention import load_subject
+from cb_mm.attention.maps import parse_query, read_maps
+from cb_mm.attention.pictures import read_image
+from cb_mm.config import load_config, replace_sync_bn
+from cb_mm.errors import UserError
+
+
+def tool_module(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, TOOLS / f'{name}.py')
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+visualize = tool_module('visualize_attention').main
+analyze = tool_module('analyze_attention').main
+
+
+@pytest.fixture(scope='module')
+def study(tmp_path_factory) -> SimpleNamespace:
+    """Two small segmentors, without CB and with CB_S, their checkpoints, and three images."""
+    folder = tmp_path_factory.mktemp('study')
+    models = []
+    for name, broadcast in (('plain', 'None'), ('scaled', "'cb_s'")):
+        text = SMALL_UPERNET + f'\nmodel["backbone"]["broadcast"] = {broadcast}\n'
+        config = write_config(folder, text, f'{name}.py')
+        cfg = load_config(config)
+        replace_sync_bn(cfg)
+        init_default_scope(cfg.default_scope)
+        torch.manual_seed(0)
+        model = MODELS.build(cfg.model)
+        for parameter in model.backbone.parameters():
+            torch.nn.init.normal_(parameter, std=0.4)
+        checkpoint = folder / f'{name}.pth'
+        torch.save({'state_dict': model.state_dict(), 'meta': {}}, checkpoint)
+        models.append((config, checkpoint))
+    images = folder / 'images'
+    images.mkdir()
+    rng = np.random.default_rng(0)
+    for number in range(3):
+        pixels = rng.integers(0, 256, (40, 70, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(images / f'{number}.png')
+    return SimpleNamespace(folder=folder, plain=models[0], scaled=models[1], images=images)
+
+
+def test_visualize_compares_two_models(study, tmp_path):
+    words = (*study.plain, study.images / '1.png', '--compare', *study.scaled)
+    done = run(
+        'visualize_attention.py', *words, '--query', '30,20', '--threshold', '0.2', '--html',
+        '--layers', '1', '-1', '--names', 'ViT', 'ViT + CB_S', '--out', 'out', cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    out = tmp_path / 'out'
+    expected = {'1.json', '1.csv', '1.html'}
+    expected |= {f'1_heads_layer{i}.{k}' for i in (1, 3) for k in ('png', 'svg')}
+    expected |= {f'1_grid_{m}.{k}' for m in ('ViT', 'ViT___CB_S') for k in ('png', 'svg')}
+    expected |= {f'1_overlay_{m}_layer{i}.png' for m in ('ViT', 'ViT___CB_S') for i in (1, 3)}
+    assert {path.name for path in out.iterdir()} == expected
+    assert {Path(line).name for line in done.stdout.splitlines() if 'out/' in line} == expected
+    assert Image.open(out / '1_overlay_ViT_layer3.png').size == (70, 40)
+
+    content = json.loads((out / '1.json').read_text())
+    image = read_image(study.images / '1.png')
+    for described, model in zip(content['models'], (study.plain, study.scaled), strict=True):
+        subject = load_subject(*map(str, model))
+        maps = read_maps(subject, image, parse_query('30,20'), (40, 70), [1, 3])
+        assert [layer['index'] for layer in described['layers']] == [1, 3]
+        for layer, real in zip(described['layers'], maps, strict=True):
+            assert layer['grid'] == [3, 5]
+            np.testing.assert_allclose(layer['maps'], real.maps, rtol=1e-5, atol=1e-9)
+            np.testing.assert_allclose(layer['entropy'], real.entropy, rtol=1e-5)
+    assert content['models'][0]['layers'][1]['maps'] != content['models'][1]['layers'][1]['maps']
+    with (out / '1.csv').open() as stream:
+        rows = list(csv.DictReader(stream))
+    assert len(rows) == 2 * 2 * 3
+    assert float(rows[0]['bound']) == pytest.approx(math.log(16), rel=1e-6)
+    top = np.array(content['models'][0]['layers'][0]['maps'][0])
+    assert float(rows[0]['peak']) == top.max()
+    assert top[int(rows[0]['peak_row']), int(rows[0]['peak_column'])] == top.max()
+
+
+def test_visualize_by_default(study, tmp_path, capsys):
+    twin = tmp_path / 'twin' / '1.png'
+    twin.parent.mkdir()
+    twin.write_bytes((study.images / '1.png').read_bytes())
+    words = [*study.plain, study.images / '1.png', twin, '--format', 'pdf', '--out', tmp_path / 'o']
+    assert visualize([str(word) for word in words]) == 0
+    names = {path.name for path in (tmp_path / 'o').iterdir()}
+    assert {'images_1_heads_layer3.pdf', 'twin_1_heads_layer3.pdf', 'twin_1_grid.pdf'} <= names
+    assert len(names) == 2 * 5
+    assert len(capsys.readouterr().out.strip().splitlines()) >= 10
+
+
+def analyze_words(study, out: Path, *more: object) -> list[str]:
+    words = (*study.plain, study.images, '--compare', *study.scaled, '--out', out, *more)
+    return [str(word) for word in words]
+
+
+def test_analyze_compares_two_models(study, tmp_path, capsys):
+    out = tmp_path / 'out'
+    words = analyze_words(study, out, '--reference', '2.5', 'from elsewhere')
+    assert analyze(words) == 0
+    shown = capsys.readouterr().out
+    assert 'plain: 3 images, bound 2.77 nats' in shown
+    assert 'mean over layers' in shown
+    names = {path.name for path in out.iterdir()}
+    figures = {'entropy_by_depth', 'class_entropy_and_distance', 'sparsity_and_prefix_mass',
+               'scales_by_depth'}  # fmt: skip
+    assert names == {'images.jsonl', 'summary.json', 'summary.csv'} | {
+        f'{figure}.{kind}' for figure in figures for kind in ('png', 'svg')
+    }
+    assert 'from elsewhere' in (out / 'entropy_by_depth.svg').read_text()
+
+    records = [json.loads(line) for line in (out / 'images.jsonl').read_text().splitlines()[1:]]
+    assert len(records) == 2 * 3
+    summary = json.loads((out / 'summary.json').read_text())
+    plain, scaled = summary['models']
+    assert (plain['name'], plain['images'], plain['grids']) == ('plain', 3, [[3, 5]])
+    assert plain['scales'] == []
+    assert [scale['layer'] for scale in scaled['scales']] == [2, 3]
+    values = [r['layers'][2]['heads']['entropy'][1] for r in records if r['model'] == 'plain']
+    assert plain['layers'][2]['heads']['entropy']['mean'][1] == pytest.approx(np.mean(values))
+    assert 0 < plain['layers'][2]['all_heads']['entropy']['mean'] < plain['bound']
+    with (out / 'summary.csv').open() as stream:
+        rows = list(csv.DictReader(stream))
+    row = next(r for r in rows if (r['model'], r['layer'], r['head'], r['measure'])
+               == ('plain', '2', '1', 'entropy'))  # fmt: skip
+    assert float(row['mean']) == pytest.approx(np.mean(values))
+    assert float(row['low']) < float(row['mean']) < float(row['high'])
+
+    # The same command measures nothing again; another one is not mixed in.
+    before = (out / 'images.jsonl').read_bytes()
+    (out / 'summary.json').unlink()
+    assert analyze(words) == 0
+    assert (out / 'images.jsonl').read_bytes() == before
+    assert json.loads((out / 'summary.json').read_text()) == summary
+    capsys.readouterr()
+    assert analyze([*words, '--size', '32']) == 2
+    assert 'records of other size' in capsys.readouterr().err
+    assert analyze([*words, '--size', '32', '--overwrite', '--limit', '2']) == 0
+    summary = json.loads((out / 'summary.json').read_text())
+    assert (summary['models'][0]['images'], summary['models'][0]['grids']) == (2, [[2, 2]])
+
+
+def test_analyze_stopped_and_continued(study, tmp_path):
+    """Ctrl-C leaves a summary of what was measured; the same command goes on."""
+    many = tmp_path / 'many'
+    many.mkdir()
+    for number in range(40):
+        (many / f'{number:02}.png').write_bytes((study.images / '0.png').read_bytes())
+    out = tmp_path / 'out'
+    words = (*study.plain, many, '--size', '512', '--format', 'png', '--out', out)
+    process = subprocess.Popen(
+        command('analyze_attention.py', *words), cwd=tmp_path, env=environment(),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    records = out / 'images.jsonl'
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and process.poll() is None:
+        if records.exists() and records.read_bytes().count(b'\n') >= 3:
+            break
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 130, errors
+    assert 'stopped; what was measured is in' in errors
+    assert 'Traceback' not in errors
+    count = json.loads((out / 'summary.json').read_text())['models'][0]['images']
+    assert 2 <= count < 40
+    assert analyze([*map(str, words), '--limit', str(count + 1)]) == 0
+    assert json.loads((out / 'summary.json').read_text())['models'][0]['images'] == count + 1
+
+
+def test_analyze_passes_over_a_broken_image(study, tmp_path, capsys):
+    images = tmp_path / 'images'
+    images.mkdir()
+    for number in range(3):
+        (images / f'{number}.png').write_bytes((study.images / f'{number}.png').read_bytes())
+    (images / '1.png').write_bytes((images / '1.png').read_bytes()[:900])
+    words = [*study.plain, images, '--format', 'png', '--out', tmp_path / 'out']
+    assert analyze([str(word) for word in words]) == 2
+    error = capsys.readouterr().err
+    assert '1.png is damaged' in error
+    assert 'all other images were measured' in error
+    summary = json.loads((tmp_path / 'out' / 'summary.json').read_text())
+    assert summary['models'][0]['images'] == 2
+    assert len(summary['unread']) == 1
+
+
+def test_a_backbone_that_stops_early(study, tmp_path, capsys):
+    """Blocks behind the last output do not run: they have no attention to show."""
+    text = study.plain[0].read_text() + '\nmodel["backbone"]["out_indices"] = (0, 1, 1, 2)\n'
+    config = tmp_path / 'early.py'
+    config.write_text(text)
+    words = [str(config), str(study.plain[1]), str(study.images / '0.png'), '--out', str(tmp_path)]
+    assert visualize(words) == 0
+    assert (tmp_path / '0_heads_layer2.png').exists()
+    assert visualize([*words, '--layers', '3']) == 2
+    assert 'layer 3 does not exist: the model has the 3 attention layers' in capsys.readouterr().err
+
+
+def bad_commands(study) -> dict[str, tuple[list[object], str]]:
+    config, checkpoint = study.plain
+    image = study.images / '0.png'
+    return {
+        'query outside': ([config, checkpoint, image, '--query', '70,5'], 'x goes from 0 to 69'),
+        'query nonsense': ([config, checkpoint, image, '--query', 'middle'], 'neither cls, nor'),
+        'layer': ([config, checkpoint, image, '--layers', '4'], 'has the 4 attention layers'),
+        'head': ([config, checkpoint, image, '--heads', '0', '3'], 'head 3 does not exist'),
+        'threshold': ([config, checkpoint, image, '--threshold', '2'], 'not between 0 and 1'),
+        'no image': ([config, checkpoint, 'none.png'], 'image none.png does not exist'),
+        'no config': (['none.py', checkpoint, image], 'config none.py does not exist'),
+        'no model': (['vit_tinny_patch16_224', checkpoint, image], 'Did you mean "vit_tiny'),
+        'no checkpoint': ([config, 'none.pth', image], 'checkpoint none.pth does not exist'),
+        'checkpoint of another model': (
+            [config, study.scaled[1], image], 'Only in the file: blocks.*.mlp.broadcast.scale ×2',
+        ),
+        'no attention': (['resnet18', checkpoint, image], 'ResNet has no attention; it is made of'),
+        'windows': (
+            ['swin_tiny_patch4_window7_224', checkpoint, image], 'it is 12 × WindowAttention',
+        ),
+        'device': ([config, checkpoint, image, '--device', 'abacus'], '--device abacus'),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    'name',
+    ['query outside', 'query nonsense', 'layer', 'head', 'threshold', 'no image', 'no config',
+     'no model', 'no checkpoint', 'checkpoint of another model', 'no attention', 'windows',
+     'device'],
+)  # fmt: skip
+def test_wrong_commands_are_explained(study, tmp_path, capsys, name):
+    words, message = bad_commands(study)[name]
+    assert visualize([*map(str, words), '--out', str(tmp_path)]) == 2
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert captured.err.startswith('error: ')
+    assert not list(tmp_path.iterdir())
+
+
+def test_bare_weights_with_a_config(study, tmp_path):
+    weights = torch.load(study.plain[1], weights_only=True)['state_dict']
+    bare = {k.removeprefix('backbone.'): v for k, v in weights.items() if 'backbone' in k}
+    torch.save(bare, tmp_path / 'bare.pth')
+    with pytest.raises(UserError, match=r'no backbone\.\* weights .* give the name of its timm'):
+        load_subject(str(study.plain[0]), str(tmp_path / 'bare.pth'))
+
+
+@pytest.mark.parametrize('name', ['visualize_attention', 'analyze_attention'])
+def test_help_is_quick_and_teaches(name, capsys):
+    code = f"""
+import runpy, sys
+sys.argv = ['{name}.py', '--help']
+try:
+    runpy.run_path({str(TOOLS / name) + '.py'!r}, run_name='__main__')
+except SystemExit as error:
+    assert not error.code
+assert not {{'torch', 'numpy', 'cb_mm'}} & set(sys.modules)
+"""
+    done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert f'python tools/{name}.py configs/upernet_vit_s.py' in done.stdout
+
+
+def test_real_weights_on_real_images(shared, tmp_path):
+    """ImageNet's ViT-Ti on street scenes: dense attention, below its bound, far from uniform."""
+    weights = shared / 'weights' / 'vit_tiny_patch16_224_in1k.safetensors'
+    images = shared / 'data' / 'camvid' / 'images' / 'val'
+    if not weights.is_file() or not images.is_dir():
+        pytest.skip('needs the ViT-Ti weights and the street scenes')
+    words = ['vit_tiny_patch16_224', weights, images, '--size', '224', '--limit', '4',
+             '--format', 'png', '--out', tmp_path]  # fmt: skip
+    assert analyze([str(word) for word in words]) == 0
+    (model,) = json.loads((tmp_path / 'summary.json').read_text())['models']
+    assert model['bound'] == pytest.approx(5.2832, abs=1e-4)
+    assert len(model['layers']) == 12
+    means = [layer['all_heads']['entropy']['mean'] for layer in model['layers']]
+    assert all(1 < mean < 5.28 for mean in means)
+    reaches = [layer['all_heads']['reach']['mean'] for layer in model['layers']]
+    assert np.mean(reaches[-4:]) > 2 * np.mean(reaches[:3])  # from near to far, with depth
