@@ -14,8 +14,9 @@ from mmseg.registry import MODELS
 from tool import environment
 from torch.utils.flop_counter import FlopCounterMode
 
-from cb_mm.models import upsampled_conv
+from cb_mm.models import upsampled_conv, winograd
 from cb_mm.models.upsampled_conv import conv_upsampled, shifted_upsampling
+from cb_mm.models.winograd import winograd_conv2d
 
 TESTS = Path(__file__).resolve().parent
 
@@ -178,6 +179,31 @@ def test_small_maps_are_not_upsampled(monkeypatch):
     monkeypatch.setattr(F, 'interpolate', watch)
     build('FastUPerHead').eval()(images(PYRAMIDS['halves']))
     assert resized == [(6, 6), (4, 4), (8, 8), (16, 16)]
+
+
+@pytest.mark.parametrize('size', [(8, 8), (9, 14), (3, 5), (1, 1), (17, 4)])
+@pytest.mark.parametrize('bias', [True, False])
+def test_winograd(size, bias):
+    """In double precision but for the points themselves, and within float32's rounding."""
+    x, generator = images([size], channels=7)[0].detach(), torch.Generator().manual_seed(3)
+    weight = torch.randn(5, 7, 3, 3, generator=generator)
+    offset = torch.randn(5, generator=generator) if bias else None
+    for dtype, error in ((torch.float64, 1e-12), (torch.float32, 1e-4)):
+        numbers = [None if n is None else n.to(dtype) for n in (x, weight, offset)]
+        expected = F.conv2d(*numbers, padding=1)
+        torch.testing.assert_close(winograd_conv2d(*numbers), expected, rtol=0, atol=error)
+
+
+@pytest.mark.slow
+def test_outputs_equal_at_the_paper_width():
+    """512 channels at a size where every shorter way is taken."""
+    slow, fast = pair(channels=512)
+    maps = images([(64, 68), (32, 34), (16, 17), (8, 9)], batch=1)
+    with torch.no_grad():
+        assert winograd._pays(torch.zeros(1, 512, 64, 68), fast.fpn_convs[0].conv.weight)
+        ours, theirs = fast.eval()(maps), slow.eval()(maps)
+    assert 1 < theirs.std() < 100
+    assert (ours - theirs).abs().max() < 1e-4 * theirs.abs().max()
 
 
 def test_checkpoints_fit_both_ways():

@@ -20,7 +20,8 @@ class FastUPerHead(UPerHead):
 
     Most of UPerHead's work is a 3×3 convolution over four levels of which three were upsampled by
     2, 4 and 8. `conv_upsampled` computes the same sum from the levels in their own size. The
-    bottleneck of the pooling pyramid gains in the same way.
+    bottleneck of the pooling pyramid gains in the same way. In inference on the CPU, large 3×3
+    convolutions are computed by Winograd's way.
 
     Arguments, state-dict keys and initial values are those of mmseg's UPerHead, so checkpoints
     fit both ways; results differ by float rounding.
@@ -29,7 +30,7 @@ class FastUPerHead(UPerHead):
     def psp_forward(self, inputs: Sequence[Tensor]) -> Tensor:
         """Pooling pyramid on the last level, (B, C, h, w) -> (B, channels, h, w)."""
         pooled = [branch(inputs[-1]) for branch in self.psp_modules]
-        return self._bottleneck(self.bottleneck, [inputs[-1], *pooled])
+        return self._conv(self.bottleneck, [inputs[-1], *pooled])
 
     def _forward_feature(self, inputs: Sequence[Tensor]) -> Tensor:
         """One (B, C_i, h_i, w_i) map a level -> (B, channels, h_0, w_0)."""
@@ -38,10 +39,12 @@ class FastUPerHead(UPerHead):
         levels.append(self.psp_forward(inputs))
         for i in range(len(levels) - 1, 0, -1):
             levels[i - 1] = levels[i - 1] + self._resize(levels[i], levels[i - 1])
-        levels[:-1] = [conv(x) for conv, x in zip(self.fpn_convs, levels, strict=False)]
-        return self._bottleneck(self.fpn_bottleneck, levels)
+        levels[:-1] = [
+            self._conv(module, [x]) for module, x in zip(self.fpn_convs, levels, strict=False)
+        ]
+        return self._conv(self.fpn_bottleneck, levels)
 
-    def _bottleneck(self, module: ConvModule, maps: Sequence[Tensor]) -> Tensor:
+    def _conv(self, module: ConvModule, maps: Sequence[Tensor]) -> Tensor:
         """The module on all maps, brought to the size of the first and stacked."""
         conv = module.conv
         if not _is_plain(module):

@@ -16,6 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .winograd import conv2d
+
 
 def conv_upsampled(
     maps: Sequence[Tensor],
@@ -47,7 +49,7 @@ def conv_upsampled(
 
     stack = early[0][0] if len(early) == 1 else torch.cat([x for x, _ in early], dim=1)
     kernel = early[0][1] if len(early) == 1 else torch.cat([part for _, part in early], dim=1)
-    out = F.conv2d(stack, kernel, bias, padding=weight.shape[-1] // 2)
+    out = conv2d(stack, kernel, bias)
     if not late:
         return out
     # Channels last is the order in which every product below reads and writes whole rows.

@@ -1,0 +1,113 @@
+"""Measure models: parameters, multiplications, latency, throughput, memory, training step.
+
+    python tools/benchmark.py configs/upernet_vit_s_cb.py
+    python tools/benchmark.py configs/upernet_vit_s_cb.py --against configs/upernet_vit_s.py
+    python tools/benchmark.py my_config.py --size 512 512 --batch 4 --train --out results
+    python tools/benchmark.py my_config.py --channels-last --bf16 --compile
+
+All models run in turns, in one process, on random weights and made-up images, so that whatever
+else the machine does falls on all of them. Shown are medians and quartiles; ratios are to the
+first model, and lower is better. --channels-last, --bf16 and --compile each measure every model
+once more in that way, and say by how much its logits then differ.
+
+With --out the folder gets benchmark.json, benchmark.md and benchmark.png.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+
+def positive(text: str) -> int:
+    """A whole number from 1."""
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f'{text!r} is not a whole number from 1')
+    return number
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Options of the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument('config', help='config file of the model')
+    parser.add_argument(
+        '--against', nargs='+', default=[], metavar='CONFIG', help='models to compare it with'
+    )
+    parser.add_argument(
+        '--size',
+        nargs=2,
+        type=positive,
+        default=(512, 512),
+        metavar=('H', 'W'),
+        help='height and width of the images (512 512)',
+    )
+    parser.add_argument('--batch', type=positive, default=1, metavar='N', help='images at once (1)')
+    parser.add_argument('--repeats', type=positive, default=7, metavar='N', help='turns (7)')
+    parser.add_argument('--train', action='store_true', help='also measure a training step')
+    parser.add_argument(
+        '--channels-last', action='store_true', help='also with the channels-last memory format'
+    )
+    parser.add_argument('--bf16', action='store_true', help='also under bfloat16 autocast')
+    parser.add_argument('--compile', action='store_true', help='also under torch.compile')
+    parser.add_argument('--threads', type=positive, metavar='N', help='threads of torch (its own)')
+    parser.add_argument('--out', metavar='DIR', help='folder for JSON, table and plot')
+    parser.add_argument(
+        '--cfg-options',
+        nargs='+',
+        default=[],
+        metavar='KEY=VALUE',
+        help='change every config, such as model.backbone.broadcast=cb_s',
+    )
+    return parser.parse_args(argv)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Build, measure, print, write."""
+    import torch
+
+    from cb_mm.benchmark import table, write_results
+    from cb_mm.benchmark_models import VARIANTS, build_subject, compare
+    from cb_mm.config import load_config
+    from cb_mm.errors import UserError
+
+    if args.threads:
+        torch.set_num_threads(args.threads)
+    files = [args.config, *args.against]
+    configs = [load_config(file, args.cfg_options) for file in files]
+    names = [config.filename.rsplit('/', 1)[-1].removesuffix('.py') for config in configs]
+    repeated = next((name for name in names if names.count(name) > 1), None)
+    if repeated:
+        raise UserError(f'two configs are called {repeated}.py; give one of them another name.')
+    variants = [None, *(key for key in VARIANTS if getattr(args, key))]
+    subjects = [
+        build_subject(config, name, tuple(args.size), args.batch, variant)
+        for config, name in zip(configs, names, strict=True)
+        for variant in variants
+    ]
+    rows = compare(subjects, args.repeats, args.train)
+    print(table(rows))
+    if args.out:
+        about = dict(size=list(args.size), batch=args.batch, repeats=args.repeats)
+        for file in write_results(rows, about, args.out):
+            print(f'written: {file}')
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit code: 0, or 2 with one message when something is for the user to mend."""
+    args = parse(argv)
+    from cb_mm.errors import exit_code
+
+    return exit_code(lambda: run(args))
+
+
+if __name__ == '__main__':
+    sys.exit(main())
