@@ -27,9 +27,10 @@ def brightness(
     # With hue and saturation fixed, V scales the three channels alike: one factor per V.
     raised = np.minimum(_VALUES + 255 * level, 255)
     factors = (raised / np.maximum(_VALUES, 1)).astype(np.float32)
-    highest = _highest(*cv2.split(image))
+    channels = cv2.split(image)
+    highest = _highest(*channels)
     factor = cv2.LUT(highest, factors)
-    result = cv2.convertScaleAbs(cv2.multiply(cv2.merge([factor] * 3), image.astype(np.float32)))
+    result = cv2.merge([cv2.convertScaleAbs(factor * channel) for channel in channels])
     result[highest == 0] = round(255 * level)  # black has no channel to scale: it becomes grey
     return result
 

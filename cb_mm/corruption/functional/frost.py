@@ -33,12 +33,11 @@ _LIGHT = np.array([[-2, -1, 0], [-1, 0, 1], [0, 1, 2]], np.float32)  # from the 
 def frost(image: np.ndarray, level: float, rng: np.random.Generator) -> np.ndarray:
     """Mix the image with a sheet of ice crystals."""
     kept, added = _FROST[int(level) - 1]
-    ice = ice_sheet(*image.shape[:2], rng)
-    return cv2.convertScaleAbs(cv2.addWeighted(image.astype(np.float32), kept, ice, added, 0))
+    return cv2.addWeighted(image, kept, ice_sheet(*image.shape[:2], rng), added, 0)
 
 
 def ice_sheet(height: int, width: int, rng: np.random.Generator) -> np.ndarray:
-    """A frosted window, H x W x 3 float32, not negative and around 150 on the scale 0 to 255.
+    """A frosted window, uint8 RGB, H x W x 3.
 
     Its brightness differs from sheet to sheet as it does among the photographs of ImageNet-C.
     """
@@ -53,7 +52,8 @@ def ice_sheet(height: int, width: int, rng: np.random.Generator) -> np.ndarray:
     haze = cloud(height, width, 1.4, rng)
     ice = 0.22 * crystal + 0.25 * soft + 0.15 * relief + 60 * haze
     ice += rng.uniform(*_BRIGHTNESS) - ice.mean()
-    return cv2.merge([np.maximum(ice + tint, 0) for tint in _TINT])
+    ice = np.maximum(ice, -min(_TINT))  # so that no tint makes it negative
+    return cv2.merge([cv2.convertScaleAbs(ice, beta=tint) for tint in _TINT])
 
 
 def _grow(height: int, width: int, rng: np.random.Generator) -> np.ndarray:

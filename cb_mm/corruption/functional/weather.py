@@ -20,8 +20,9 @@ def fog(image: np.ndarray, level: float, rng: np.random.Generator) -> np.ndarray
     amount, fading = _FOG[int(level) - 1]
     brightest = float(image.max())
     scale = brightest / (brightest + 255 * amount)
-    veil = cloud(*image.shape[:2], fading, rng) * np.float32(255 * amount * scale)
-    return cv2.convertScaleAbs(cv2.scaleAdd(image.astype(np.float32), scale, cv2.merge([veil] * 3)))
+    veil = cloud(*image.shape[:2], fading, rng)
+    veil = cv2.convertScaleAbs(veil, alpha=255 * amount * scale)
+    return cv2.addWeighted(image, scale, cv2.merge([veil] * 3), 1, 0)
 
 
 def cloud(height: int, width: int, fading: float, rng: np.random.Generator) -> np.ndarray:
@@ -76,10 +77,15 @@ def snow(image: np.ndarray, level: float, rng: np.random.Generator) -> np.ndarra
     flakes = streak(flakes, sigma, 2 * reach + 1, rng.uniform(-135, -45))
     flakes += cv2.rotate(flakes, cv2.ROTATE_180)
 
-    grey = cv2.cvtColor(image, cv2.COLOR_RGB2GRAY).astype(np.float32)
-    white = 1.5 * grey + 127.5
-    whitened = kept * image + (1 - kept) * np.maximum(image, white[..., None])
-    return cv2.convertScaleAbs(whitened + 255 * flakes[..., None])
+    flakes *= 255
+    white = 1.5 * cv2.cvtColor(image, cv2.COLOR_RGB2GRAY).astype(np.float32) + 127.5
+    share = np.float32(1 - kept)
+    return cv2.merge(
+        [
+            cv2.convertScaleAbs(channel + share * np.maximum(white - channel, 0) + flakes)
+            for channel in cv2.split(image)
+        ]
+    )
 
 
 # Mean and spread of the liquid's noise, the size of its drops, the threshold above which it sticks,
@@ -109,12 +115,16 @@ def spatter(image: np.ndarray, level: float, rng: np.random.Generator) -> np.nda
     if wet:
         shine = _shine(liquid) * liquid
         shine *= last / max(float(shine.max()), 1e-6)
-        coat = cv2.merge([shine * colour for colour in _TURQUOISE])
-        return cv2.convertScaleAbs(image + coat)
+        coat = [cv2.convertScaleAbs(shine, alpha=colour) for colour in _TURQUOISE]
+        return cv2.add(image, cv2.merge(coat))
     cover = smooth((liquid > 0).astype(np.float32), last)
     cover[cover < 0.8] = 0
-    mud = cv2.merge([cover * colour for colour in _BROWN])
-    return cv2.convertScaleAbs(image * (1 - cover)[..., None] + mud)
+    return cv2.merge(
+        [
+            cv2.convertScaleAbs(channel + cover * (np.float32(colour) - channel))
+            for channel, colour in zip(cv2.split(image), _BROWN, strict=True)
+        ]
+    )
 
 
 def _shine(liquid: np.ndarray) -> np.ndarray:
