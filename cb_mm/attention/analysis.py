@@ -114,8 +114,8 @@ def analyze(options: AnalysisOptions) -> list[ModelSummary]:
             todo = [subject for subject in subjects if (str(file), subject.name) not in done]
             try:
                 for record in _measure(file, todo, options):
-                    records.add(record)
                     summaries[record['model']].add(record)
+                    records.add(record)
             except _Unreadable as error:
                 unread.append(str(error))
     finally:

@@ -54,7 +54,9 @@ def plain(value: Any) -> Any:
     """Arrays as lists, numbers as Python's own, at most 7 digits; None for what is not finite."""
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple, np.ndarray)):
+    if isinstance(value, np.ndarray):
+        return plain(value.tolist())  # a number, where the array has no axes
+    if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
     if isinstance(value, (float, np.floating)):
         return float(f'{value:.7g}') if math.isfinite(value) else None
