@@ -145,8 +145,8 @@ def table(report: dict) -> str:
         '',
         'A level that is met for the first time costs a little more (tables of noise are built '
         f'once a level); the dearest first call took {first["first_ms"]:.0f} ms '
-        f'({first["corruption"]}). The blurs of the paper, 1 and 2 pixels, are severities 1 and 2 of '
-        'gaussian_blur; noise costs about the same at any level.',
+        f'({first["corruption"]}). The blurs of the paper, 1 and 2 pixels, are severities 1 and 2 '
+        'of gaussian_blur; noise costs about the same at any level.',
         '',
     ]
     return '\n'.join(lines)
