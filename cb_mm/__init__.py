@@ -32,7 +32,7 @@ def _register() -> None:
         from . import checkpoint
 
         checkpoint.install()
-        from . import bfloat16, mean_loss, models, replay  # noqa: F401  (importing registers)
+        from . import bfloat16, corruption, mean_loss, models, replay  # noqa: F401  (importing registers)
     except (ImportError, RuntimeError) as error:  # RuntimeError: torch and torchvision differ
         raise ImportError(
             f'cb_mm cannot start here: {error}\n'
