@@ -1,0 +1,151 @@
+"""What the statistics of attention cost, in memory and time, beside the plain forward.
+
+Every measure of every layer and head of a ViT: at 1024 x 1024 pixels (4,097 tokens) the maps of
+ViT-S would take 4.8 GB, had they to be kept. Memory is what the job takes at its peak, beyond the
+libraries and weights that are there before, each in a process of its own; times are taken in turns
+in one process, as a ratio.
+
+Examples:
+  python benchmarks/attention_memory.py
+  python benchmarks/attention_memory.py --arch tiny --size 512 --out /tmp
+
+Writes attention_memory.json and attention_memory.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+#: Depth and heads, to say what the maps would take.
+ARCHES = {'tiny': (12, 3), 'small': (12, 6), 'base': (12, 12)}
+MEMORY_LIMIT = 600e6
+TIME_LIMIT = 4.0
+
+
+def parse_args(argv: list[str] | None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument('--arch', choices=ARCHES, default='small')
+    parser.add_argument('--size', type=int, default=1024, metavar='N', help='side in pixels (1024)')
+    parser.add_argument('--repeats', type=int, default=3, metavar='N', help='turns each (3)')
+    parser.add_argument('--threads', type=int, default=1, metavar='N', help='threads (1)')
+    parser.add_argument(
+        '--out', default=str(HERE / 'results'), metavar='DIR', help='folder of the results'
+    )
+    # What a process of the benchmark does; this one only starts them.
+    parser.add_argument('--job', choices=('plain', 'statistics', 'time'), help=argparse.SUPPRESS)
+    args = parser.parse_args(argv)
+    if min(args.repeats, args.threads) < 1 or args.size < 16:
+        parser.error('--repeats and --threads are at least 1, --size at least 16')
+    return args
+
+
+def work(args: argparse.Namespace) -> dict:
+    """What one process measures."""
+    import torch
+
+    from cb_mm.attention import capture, measure
+    from cb_mm.benchmark import machine, peak_memory, ratio, time_in_turns
+    from cb_mm.models import ViTCB
+
+    torch.set_num_threads(args.threads)
+    torch.manual_seed(0)
+    model = ViTCB(args.arch, out_indices=(-1,), pyramid=False).eval()
+    images = torch.randn(1, 3, args.size, args.size)
+
+    def plain() -> None:
+        with torch.no_grad():
+            model(images)
+
+    def statistics() -> None:
+        with torch.no_grad(), capture(model, measure):
+            model(images)
+
+    jobs = {'plain': plain, 'statistics': statistics}
+    if args.job == 'time':
+        times = time_in_turns(jobs, args.repeats)
+        return {
+            'machine': machine(),
+            'times': {name: found.summary() for name, found in times.items()},
+            'ratios': {
+                clock: ratio(times['statistics'], times['plain'], clock)
+                for clock in ('cpu', 'wall')
+            },
+        }
+    # What is there before (libraries, weights) does not count, nor a peak while it was loaded.
+    return {'peak': peak_memory(jobs[args.job])}
+
+
+def start(args: argparse.Namespace, job: str) -> dict:
+    """Run one job in a process of its own."""
+    words = [
+        *('--arch', args.arch, '--size', str(args.size), '--repeats', str(args.repeats)),
+        *('--threads', str(args.threads), '--job', job),
+    ]
+    command = [sys.executable, str(Path(__file__).resolve()), *words]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def table(result: dict) -> str:
+    """The figures as Markdown."""
+    memory, cpu = result['memory'], result['ratios']['cpu']
+    times = result['times']
+    return '\n'.join(
+        [
+            f'ViT-{result["arch"]} at {result["size"]} × {result["size"]} pixels, '
+            f'{result["tokens"]:,} tokens, {result["threads"]} thread(s). All maps would take '
+            f'{result["all_maps"] / 1e9:.1f} GB.',
+            '',
+            '| | plain forward | with statistics of all layers | |',
+            '|---|---|---|---|',
+            f'| memory at the peak | {memory["plain"] / 1e6:,.0f} MB | '
+            f'{memory["statistics"] / 1e6:,.0f} MB | {memory["added"] / 1e6:+,.0f} MB '
+            f'(limit {MEMORY_LIMIT / 1e6:.0f}) |',
+            f'| processor time, median | {times["plain"]["cpu_median_s"]:.1f} s | '
+            f'{times["statistics"]["cpu_median_s"]:.1f} s | × {cpu["ratio"]:.2f} '
+            f'({cpu["lower_quartile"]:.2f} to {cpu["upper_quartile"]:.2f}; limit {TIME_LIMIT:g}) |',
+            '',
+        ]
+    )
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Measure, write, print; 1 when a limit is not kept."""
+    args = parse_args(argv)
+    if args.job:
+        print(json.dumps(work(args)))
+        return 0
+    depth, heads = ARCHES[args.arch]
+    tokens = 1 + (-(-args.size // 16)) ** 2
+    memory = {job: start(args, job)['peak'] for job in ('plain', 'statistics')}
+    memory['added'] = memory['statistics'] - memory['plain']
+    result = {
+        'arch': args.arch,
+        'size': args.size,
+        'tokens': tokens,
+        'threads': args.threads,
+        'all_maps': 4 * depth * heads * tokens**2,
+        'memory': memory,
+        **start(args, 'time'),
+    }
+    out = Path(args.out)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / 'attention_memory.json').write_text(json.dumps(result, indent=2) + '\n')
+    (out / 'attention_memory.md').write_text(table(result))
+    print(table(result))
+    kept = memory['added'] < MEMORY_LIMIT and result['ratios']['cpu']['ratio'] < TIME_LIMIT
+    return 0 if kept else 1
+
+
+if __name__ == '__main__':
+    sys.exit(main())
