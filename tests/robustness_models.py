@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
+import cv2
+import numpy as np
 import torch
 from mmengine.registry import MODELS, init_default_scope
 from tool import SMALL_MASK_RCNN, SMALL_UPERNET, write_config
 
+from cb_mm.corruption import Cell
+from cb_mm.robustness.jobs import Job
 from cb_mm.robustness.quiet import quiet
+from cb_mm.robustness.tester import ModelUnderTest
 from cb_mm.runner import RunOptions, prepare_config
 
-#: With these thresholds even random weights find something, so that AP is not 0 = 0.
 FAST_MASK_RCNN = (
     SMALL_MASK_RCNN
     + """
@@ -36,7 +41,6 @@ test_pipeline = [
 ]
 val_dataloader = dict(dataset=dict(pipeline=test_pipeline))
 test_dataloader = val_dataloader
-test_evaluator = dict(iou_thrs=[0.05, 0.1, 0.2, 0.5, 0.75])
 """
 )
 
@@ -48,7 +52,9 @@ SCOPES = {'seg': 'mmseg', 'det': 'mmdet'}
 class SmallModel:
     """A config, its random weights as a checkpoint, and where its data lie."""
 
-    def __init__(self, folder: Path, task: str, data: Path, seed: int = 0) -> None:
+    def __init__(
+        self, folder: Path, task: str, data: Path, seed: int = 0, own_labels: bool = True
+    ) -> None:
         self.task = task
         self.folder = folder
         self.data = data
@@ -64,6 +70,9 @@ class SmallModel:
                 if isinstance(layer, torch.nn.Conv2d) and layer.kernel_size == (1, 1):
                     torch.nn.init.normal_(layer.weight, std=0.3)
             torch.save({'state_dict': model.state_dict(), 'meta': {}}, self.checkpoint)
+            annotate = {'seg': label_by_model, 'det': annotate_by_model}[task]
+            if own_labels:
+                self.data = annotate(self, folder / f'{task}_data')
 
     def prepared(self, *options: str):
         """The whole config, on the scenes, without workers."""
@@ -79,6 +88,69 @@ class SmallModel:
         """The command line of tools/test.py."""
         start = [self.config, checkpoint or self.checkpoint, '--data-root', self.data]
         return [str(word) for word in (*start, *more)]
+
+
+# Random weights find nothing that is there; so what they find is put there. Scores are then well
+# between 0 and 1, and fall under corruption.
+
+
+def label_by_model(model: SmallModel, root: Path) -> Path:
+    """A data set whose label maps are the model's predictions in the left two thirds."""
+    shutil.copytree(model.data, root)
+    tester = ModelUnderTest(model.prepared(), model.checkpoint)
+    # The classes are some of ADE20K's: number in the file -> number in the model.
+    places = tester.dataset.metainfo['label_map']
+    numbers = np.array([old + 1 for new in range(16) for old in places if places[old] == new])
+    for _, batch in tester.loader.load(Job(Cell('clean'))):
+        with torch.no_grad():
+            found = tester.model.test_step(batch)[0]
+        file = root / Path(found.seg_map_path).relative_to(model.data)
+        labels = cv2.imread(str(file), cv2.IMREAD_UNCHANGED)
+        third = labels.shape[1] * 2 // 3
+        labels[:, :third] = numbers[found.pred_sem_seg.data[0, :, :third].numpy()]
+        cv2.imwrite(str(file), labels)
+    return root
+
+
+def annotate_by_model(model: SmallModel, root: Path) -> Path:
+    """A data set whose objects are every other detection of the model."""
+    shutil.copytree(model.data, root)
+    tester = ModelUnderTest(model.prepared(), model.checkpoint)
+    file = root / 'annotations' / 'instances_val2017.json'
+    content = json.loads(file.read_text())
+    content['annotations'] = []
+    for numbers, batch in tester.loader.load(Job(Cell('clean'))):
+        with torch.no_grad():
+            found = tester.model.test_step(batch)[0]
+        image = content['images'][numbers[0]]
+        assert image['id'] == found.img_id
+        objects = found.pred_instances
+        for i in range(0, len(objects), 2):
+            mask = objects.masks[i].cpu().numpy()
+            x1, y1, x2, y2 = objects.bboxes[i].tolist()
+            if not mask.any() or x2 - x1 < 2 or y2 - y1 < 2:
+                continue
+            content['annotations'].append(
+                {
+                    'id': len(content['annotations']) + 1,
+                    'image_id': image['id'],
+                    'category_id': tester.dataset.dataset.cat_ids[int(objects.labels[i])],
+                    'bbox': [x1, y1, x2 - x1, y2 - y1],
+                    'area': float(mask.sum()),
+                    'iscrowd': 0,
+                    'segmentation': {'size': list(mask.shape), 'counts': run_lengths(mask)},
+                }
+            )
+    file.write_text(json.dumps(content))
+    return root
+
+
+def run_lengths(mask: np.ndarray) -> list[int]:
+    """COCO's uncompressed code: lengths of runs of 0 and 1 in turn, column by column."""
+    flat = np.concatenate([[0], mask.ravel(order='F').astype(int), [2]])
+    starts = np.flatnonzero(np.diff(flat))
+    lengths = np.diff(np.concatenate([[0], starts])).tolist()
+    return lengths if flat[1] == 0 else [0, *lengths[1:]]
 
 
 def records(out: Path) -> dict[str, dict]:

@@ -85,6 +85,14 @@ def test_another_test_is_refused_and_told_apart(tmp_path):
     make(file, 'fog=1')  # the refusal has let go of the file
 
 
+def test_another_test_that_finished_nothing_is_overwritten(tmp_path):
+    make(tmp_path / 'results.jsonl')
+    with RecordFile(tmp_path / 'results.jsonl', {**IDENTITY, 'seed': 1}) as records:
+        records.append({'key': 'clean'})
+    header, cells, _ = read_records(tmp_path / 'results.jsonl')
+    assert (header['identity']['seed'], len(cells)) == (1, 1)
+
+
 def test_other_files_are_refused(tmp_path):
     for text in ('hello', '[1]\n', '{"a": 1}\n', '{"kind": "header", "version": 99}\n'):
         file = tmp_path / 'results.jsonl'

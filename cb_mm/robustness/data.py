@@ -234,6 +234,22 @@ class JobLoader:
             yield numbers, batch
 
 
+def labels_without_image(dataset: Any) -> list[str]:
+    """Label maps of an mmseg data set that are not tested, since their image is not there.
+
+    Its images are what is in the folder: one that got lost is left out without a word.
+    """
+    found = []
+    for one in getattr(dataset, 'datasets', None) or [dataset]:
+        folder = (getattr(one, 'data_prefix', None) or {}).get('seg_map_path')
+        suffix = getattr(one, 'seg_map_suffix', None)
+        if suffix and folder and os.path.isdir(folder) and not getattr(one, 'ann_file', None):
+            used = {one.get_data_info(i).get('seg_map_path') for i in range(len(one))}
+            paths = (os.path.join(top, file) for top, _, files in os.walk(folder) for file in files)
+            found += [p for p in paths if p.endswith(suffix) and p not in used]
+    return sorted(found)
+
+
 def _collate_of(config: Any) -> Callable:
     wanted = config.get('collate_fn')
     if wanted is None:

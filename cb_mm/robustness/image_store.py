@@ -89,10 +89,13 @@ class StoredLoader:
         except FileNotFoundError as error:
             missing = error.filename or file
             raise UserError(f'{what} {missing} of the test data does not exist.') from error
-        except (OSError, AssertionError, AttributeError, SyntaxError, ValueError) as error:
-            # mmcv's decoders fail in all these ways on a damaged file.
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise UserError(f'{what} {file} of the test data cannot be read: {reason}') from error
+        except Exception as error:  # decoders fail on a damaged file in a dozen ways
+            if not (self.loads_image or self.loads_labels):
+                raise
+            raise UserError(
+                f'{what} {file} of the test data cannot be read: it is no image, or it is damaged '
+                f'({type(error).__name__}).'
+            ) from error
 
     def __repr__(self) -> str:
         return f'{type(self).__name__}({self.loader!r})'

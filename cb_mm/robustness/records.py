@@ -29,7 +29,7 @@ class RecordFile:
 
     Args:
         path: the file; its folder is made.
-        identity: what is tested, in plain values. A file of another identity is refused.
+        identity: what is tested, in plain values. A file with results of another one is refused.
         about: more for the first line, which may differ from run to run.
     """
 
@@ -44,6 +44,8 @@ class RecordFile:
             raise UserError(f'cannot write {self.path}: {error.strerror}') from error
         self._lock()
         header, self.cells, whole = read_records(self.path)
+        if not self.cells and header and header.get('identity') != plain(identity):
+            header = None  # another test that finished nothing: there is nothing to lose
         if header is None:
             self._stream.truncate(0)
             header = {

@@ -29,6 +29,7 @@ from .. import family
 from ..config import replace_sync_bn
 from ..errors import UserError
 from ..runner import RunOptions, check_data, prepare_config, start_processes
+from .data import labels_without_image
 from .jobs import FGSM, Job, plan_cells, plan_jobs
 from .metrics import HEADLINES, Scores
 from .model import file_digest
@@ -280,6 +281,9 @@ def _print_start(
     }
     if done:
         rows['done'] = f'{done} of {len(jobs)} passes, by an earlier run; going on'
+    lonely = labels_without_image(tester.dataset.dataset)
+    if lonely:
+        rows['note'] = f'{len(lonely)} label map(s) have no image, such as {lonely[0]}: not tested'
     width, rule = max(map(len, rows)), '-' * 72
     text = [rule, *(f'{name:<{width}}  {value}' for name, value in rows.items()), rule]
     print('\n'.join(text), file=console, flush=True)

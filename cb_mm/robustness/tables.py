@@ -18,8 +18,9 @@ _BESIDE = {
 def markdown(results: Mapping[str, Any]) -> str:
     """The whole text of ``results.md``."""
     about, identity = results['about'], results['identity']
+    corrupted = len(results['cells']) > 1
     parts = [
-        f'## {results["model"]} under corruption',
+        f'## {results["model"]} under corruption' if corrupted else f'## {results["model"]}',
         f'Checkpoint `{about.get("checkpoint")}`, {identity["images"]} images of '
         f'{about.get("dataset")}, seed {identity["seed"]}. All figures in per cent.',
     ]
