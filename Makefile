@@ -1,6 +1,7 @@
 # make env     build the environment in .venv (again only when the pins change)
 # make demo    the environment, then the main job on embedded data
 # make test    the environment, then the whole test suite
+# make bench   the environment, then every benchmark: results in benchmarks/results
 # make lint    the environment, then ruff
 #
 # FAMILY=openmmlab uses the original OpenMMLab releases, in an environment of their own.
@@ -18,7 +19,7 @@ endif
 # Two workers with one thread each: the tests are many small jobs.
 JOBS ?= 2
 
-.PHONY: env demo test lint clean
+.PHONY: env demo test bench lint clean
 .DEFAULT_GOAL := test
 
 # The stamp holds a checksum of the pins, not a date: a fresh checkout has new dates, not new pins.
@@ -49,6 +50,11 @@ demo: env
 
 test: env
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+
+bench: env
+	@for file in benchmarks/*.py; do \
+		echo "== $$file"; $(BIN)/python "$$file" || exit; \
+	done
 
 lint: env
 	$(BIN)/ruff check .

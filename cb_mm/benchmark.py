@@ -167,9 +167,13 @@ class Row:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Rows as Markdown. Ratios are to the first row; lower is better."""
+    """Rows as Markdown. Ratios are to the first row; lower is better.
+
+    "CPU" is the processor time of all threads: what is left to compare when other programs run.
+    """
     train = any(row.train for row in rows)
-    heads = ['model', 'parameters (M)', 'GMAC', 'forward (ms)', 'images/s', 'ratio', 'peak (MiB)']
+    heads = ['model', 'parameters (M)', 'GMAC', 'forward (ms)', 'CPU (ms)', 'images/s', 'ratio']
+    heads += ['peak (MiB)']
     heads += ['training step (ms)', 'ratio', 'peak (MiB)'] if train else []
     heads += ['difference'] if any(row.difference is not None for row in rows) else []
     lines = ['| ' + ' | '.join(heads) + ' |', '|---' * len(heads) + '|']
@@ -179,6 +183,7 @@ def table(rows: Sequence[Row]) -> str:
             f'{row.parameters / 1e6:.2f}',
             f'{row.multiplications / 1e9:.1f}',
             _milliseconds(row.forward),
+            f'{1e3 * row.forward["cpu_median_s"]:.1f}',
             f'{row.batch / row.forward["median_s"]:.2f}',
             f'{row.forward["median_s"] / rows[0].forward["median_s"]:.2f}',
             _mebibytes(row.forward_memory),

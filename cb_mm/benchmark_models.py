@@ -16,6 +16,7 @@ from mmengine.model import revert_sync_batchnorm
 from mmengine.registry import init_default_scope
 from mmengine.structures import InstanceData, PixelData
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from . import benchmark
 from .bfloat16 import avoid_broken_amx
@@ -51,6 +52,14 @@ class Subject:
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
+
+    def require_trainable(self) -> None:
+        """Raise a UserError if a training step could stop at a norm over a single value."""
+        if len(self.images) == 1 and any(isinstance(m, _BatchNorm) for m in self.model.modules()):
+            raise UserError(
+                f'{self.name} has batch norms, which a training step on one image can stop; '
+                'measure it with --batch 2 or more.'
+            )
 
     def output(self) -> Tensor | None:
         """Raw numbers that tell whether a variant keeps the result; None of a detector."""
@@ -156,6 +165,8 @@ def compare(subjects: Sequence[Subject], repeats: int, train: bool) -> list[benc
     The difference of a variant is the norm of its logits minus those of the plain model of the
     same name, relative to the latter.
     """
+    for subject in subjects if train else ():
+        subject.require_trainable()
     jobs = {subject.name: subject.forward for subject in subjects}
     forward = benchmark.time_in_turns(jobs, repeats)
     memory = {name: benchmark.peak_memory(job) for name, job in jobs.items()}

@@ -2,7 +2,7 @@
 
     python tools/benchmark.py configs/upernet_vit_s_cb.py
     python tools/benchmark.py configs/upernet_vit_s_cb.py --against configs/upernet_vit_s.py
-    python tools/benchmark.py my_config.py --size 512 512 --batch 4 --train --out results
+    python tools/benchmark.py my_config.py --size 512 512 --batch 2 --train --out results
     python tools/benchmark.py my_config.py --channels-last --bf16 --compile
 
 All models run in turns, in one process, on random weights and made-up images, so that whatever
