@@ -1,0 +1,222 @@
+"""Reports from records written by hand, where every figure is known."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+
+import cv2
+import numpy as np
+import pytest
+
+from cb_mm.errors import UserError
+from cb_mm.robustness.paper import TABLE_9, paper_figures
+from cb_mm.robustness.plots import draw_robustness
+from cb_mm.robustness.report import compare, read_results, summarize_records, write_report
+
+REPEATS = 5
+
+
+def record(name, level=None, severity=None, repeat=0, random=False, miou=40.0, **metrics):
+    return {
+        'kind': 'cell', 'key': f'{name}={level}_{repeat}', 'corruption': name, 'level': level,
+        'severity': severity, 'random': random, 'repeat': repeat, 'seed': 0, 'images': 10,
+        'seconds': 2.0, 'metrics': {'aAcc': 80.0, 'mIoU': miou, 'mAcc': 50.0, **metrics},
+        'upstream': {'mIoU': round(miou, 2)},
+        'per_class': {'IoU': {'road': miou + 10, 'sky': miou - 10, 'never': None}},
+        'per_image': 'scores/x.csv',
+    }  # fmt: skip
+
+
+def table9(shift=0.0, config='mine.py', seed=0, **about):
+    """A sweep of Table 9 whose noise is ±0.1 around its mean."""
+    cells = ['clean', 'shot_noise=255', 'gaussian_noise=5', 'gaussian_noise=10',
+             'gaussian_blur=1', 'gaussian_blur=2']  # fmt: skip
+    identity = {'data': 'd', 'images': 10, 'seed': seed, 'repeats': REPEATS, 'cells': cells}
+    header = {'identity': identity, 'about': {'config': config, 'checkpoint': 'a/b.pth', **about}}
+    rows = [record('clean', miou=44 + shift)]
+    for name, level, miou in (
+        ('shot_noise', 255.0, 40.2), ('gaussian_noise', 5.0, 42.5), ('gaussian_noise', 10.0, 40.0)
+    ):  # fmt: skip
+        for repeat in range(REPEATS):
+            noise = 0.1 * (repeat - 2)
+            rows.append(record(name, level, None, repeat, True, miou + noise + shift))
+    rows += [record('gaussian_blur', float(s), miou=42 - s + shift) for s in (1, 2)]
+    return header, rows
+
+
+def severities(models=1):
+    cells = ['clean', *(f'fog={s}' for s in (1.5, 2, 2.5, 3, 3.5)), 'snow=1']
+    identity = {'data': 'd', 'images': 10, 'seed': 0, 'repeats': 1, 'cells': cells}
+    rows = [record('clean', miou=50.0)]
+    levels = (1.5, 2.0, 2.5, 3.0, 3.5)
+    rows += [record('fog', level, s, miou=50.0 - 5 * s) for s, level in enumerate(levels, 1)]
+    rows += [record('snow', 1.0, 1, miou=20.0)]
+    return {'identity': identity, 'about': {'config': 'mine.py'}}, rows
+
+
+def test_json_holds_the_statistics(tmp_path):
+    write_report(tmp_path, *table9())
+    results = read_results(tmp_path)
+    cells = {cell['key']: cell for cell in results['cells']}
+    noise = cells['gaussian_noise=10']['metrics']['mIoU']
+    assert (noise['n'], noise['mean']) == (5, pytest.approx(40.0))
+    assert noise['std'] == pytest.approx(0.1 * 2.5**0.5)
+    assert noise['high'] - noise['mean'] == pytest.approx(2.7764451 * 0.1 * 2.5**0.5 / 5**0.5)
+    assert cells['gaussian_noise=10']['retention']['mIoU'] == pytest.approx(40 / 44)
+    assert cells['clean']['metrics']['mIoU']['low'] is None
+    assert cells['gaussian_blur=1']['per_class']['IoU'] == {'road': 51, 'sky': 31, 'never': None}
+    assert results['headline'] == ['mIoU']
+
+
+def test_markdown_has_the_rows_of_table_9(tmp_path):
+    text = write_report(tmp_path, *table9())
+    assert (tmp_path / 'results.md').read_text() == text + '\n'
+    rows = [
+        [c.strip() for c in line.strip('|').split('|')] for line in text.splitlines() if '|' in line
+    ]
+    assert [row[0] for row in rows[2:]] == [
+        'nothing', 'shot noise, 255 counts at white', 'Gaussian noise σ=5', 'Gaussian noise σ=10',
+        'Gaussian blur σ=1', 'Gaussian blur σ=2',
+    ]  # fmt: skip
+    assert rows[0][:4] == ['corruption', 'n', 'mIoU', 'retained']
+    assert rows[2][1:4] == ['1', '44.00', '']
+    assert rows[5][1:4] == ['5', '40.00 ± 0.20', '90.9 %']
+    assert rows[6][1:4] == ['1', '41.00', '93.2 %']
+    assert len({len(row) for row in rows}) == 1, 'a whole table'
+    assert 'n = 5' in text
+    assert 'single measurements and have no interval' in text
+    assert 'not of training' in text
+    assert "the paper's" not in text.lower()
+
+
+def test_csv_is_for_programs(tmp_path):
+    write_report(tmp_path, *table9())
+    rows = list(csv.DictReader(io.StringIO((tmp_path / 'results.csv').read_text())))
+    assert len(rows) == 6 * 3
+    row = next(r for r in rows if r['corruption'] == 'gaussian_noise' and r['level'] == '10.0')
+    assert row['metric'] == 'aAcc'
+    one = next(r for r in rows if r['corruption'] == 'clean' and r['metric'] == 'mIoU')
+    assert (one['n'], one['mean'], one['std'], one['low']) == ('1', '44.0', '', '')
+    classes = list(csv.DictReader(io.StringIO((tmp_path / 'per_class.csv').read_text())))
+    assert [row['class'] for row in classes] == ['road', 'sky', 'never']
+    assert classes[2]['clean'] == ''
+    assert float(classes[0]['gaussian_noise=5']) == pytest.approx(52.5)
+
+
+ADE = dict(schedule='160k', dataset='ADE20KDataset', classes=['x'] * 150)
+
+
+def test_the_papers_figures_stand_beside_the_papers_config_alone(tmp_path):
+    for config in TABLE_9:
+        text = write_report(tmp_path, *table9(config=f'configs/{config}.py', **ADE))
+        assert "mIoU, the paper's" in text
+        for figure in TABLE_9[config].values():
+            assert f'| {figure} ' in text
+        assert 'is our reading' in text
+    for change in (
+        dict(config='configs/upernet_vit_s.py', **{**ADE, 'schedule': '40k'}),
+        dict(config='configs/upernet_vit_s.py', **{**ADE, 'dataset': 'BaseSegDataset'}),
+        dict(config='configs/upernet_vit_s.py', **{**ADE, 'classes': ['x'] * 16}),
+        dict(config='configs/upernet_vit_b.py', **ADE),
+        dict(config='configs/upernet_vit_s_cb_s.py', **ADE),
+    ):
+        assert "the paper's" not in write_report(tmp_path, *table9(**change)).lower()
+
+
+def test_the_papers_figures_are_those_of_the_paper():
+    assert paper_figures({'config': 'upernet_vit_s_cb.py', **ADE})['gaussian_noise=10'] == (
+        '41.07 ± 0.06'
+    )
+    assert TABLE_9['upernet_vit_s']['clean'] == '43.3'
+
+
+def test_severities_have_a_matrix_and_mpc(tmp_path):
+    text = write_report(tmp_path, *severities())
+    rows = [re.sub(r' +', ' ', line) for line in text.splitlines()]
+    assert '| fog | 45.00 | 40.00 | 35.00 | 30.00 | 25.00 | 35.00 |' in rows
+    assert '| snow | 20.00 | – | – | – | – | 20.00 |' in rows
+    assert '| nothing | | | | | | 50.00 |' in rows
+    overall = read_results(tmp_path)['summary']['mIoU']
+    assert overall['mpc'] == pytest.approx((35 + 20) / 2)
+    assert overall['rpc'] == pytest.approx(27.5 / 50)
+    assert overall['complete'] is False
+    assert 'the measured severities (1, 2, 3, 4, 5) and 2 corruption(s)' in text
+
+
+def test_comparison_is_paired_where_the_noise_is_the_same(tmp_path):
+    ours, theirs = (summarize_records(*table9(shift)) for shift in (1.0, 0.0))
+    rows = {row['key']: row['difference'] for row in compare(ours, theirs)['rows']}
+    paired = rows['gaussian_noise=5']
+    assert (paired['method'], paired['n']) == ('paired', (5, 5))
+    assert paired['mean'] == pytest.approx(1)
+    assert paired['high'] - paired['low'] == pytest.approx(0, abs=1e-9), 'the noise cancels'
+    assert rows['clean'] == {
+        'mean': 1.0, 'low': None, 'high': None, 'n': (1, 1), 'method': 'single', 'clear': None
+    }  # fmt: skip
+    apart = summarize_records(*table9(0.0, seed=7))
+    rows = {row['key']: row['difference'] for row in compare(ours, apart)['rows']}
+    assert rows['gaussian_noise=5']['method'] == 'Welch'
+    assert rows['gaussian_noise=5']['high'] - rows['gaussian_noise=5']['low'] > 0.1
+
+
+def test_comparison_in_the_files(tmp_path):
+    write_report(tmp_path / 'other', *table9(0.0, config='plain.py'))
+    other = read_results(tmp_path / 'other' / 'results.json')
+    header, rows = table9(1.0, config='cb.py')
+    header['identity']['cells'].append('fog=2')
+    rows.append(record('fog', 2.0, miou=30.0))
+    text = write_report(tmp_path / 'this', header, rows, other)
+    assert '### cb minus plain' in text
+    assert '| +1.00 ' in text
+    assert 'Not measured for plain: fog 2' in text
+    lines = (tmp_path / 'this' / 'comparison.csv').read_text().splitlines()
+    assert lines[0] == 'cell,metric,cb,plain,difference,low,high,method'
+    assert len(lines) == 7
+    assert json.loads((tmp_path / 'this' / 'results.json').read_text())['comparison']['rows']
+
+
+def picture(content: bytes) -> np.ndarray:
+    return cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR)
+
+
+@pytest.mark.parametrize('case', ['bars', 'bars of two', 'curves', 'both', 'clean'])
+def test_pictures_are_drawn(case):
+    header, rows = severities() if case in ('curves', 'both') else table9()
+    if case == 'both':
+        header['identity']['cells'].append('gaussian_blur=2')
+        rows.append(record('gaussian_blur', 2.0, miou=30.0))
+    if case == 'clean':
+        header['identity']['cells'], rows = ['clean'], rows[:1]
+    results = summarize_records(header, rows)
+    other = summarize_records(*table9(1.0)) if case == 'bars of two' else None
+    image = picture(draw_robustness(results, other))
+    assert min(image.shape[:2]) > 150
+    colours = {tuple(c) for c in image.reshape(-1, 3).tolist()}
+    assert (178, 114, 0) in colours, 'blue, in BGR'
+    assert ((0, 159, 230) in colours) == (case == 'bars of two'), 'orange, for the other model'
+
+
+def test_one_finished_pass_is_enough_for_a_report(tmp_path):
+    """A sweep that was stopped early has a report too."""
+    header, rows = table9()
+    text = write_report(tmp_path, header, rows[:3])
+    assert '| shot noise, 255 counts at white | 2 |' in text
+
+
+def test_missing_values_are_no_figures(tmp_path):
+    header, rows = table9()
+    for row in rows:
+        row['metrics']['mAcc'] = None
+    assert '| –' in write_report(tmp_path, header, rows)
+    json.loads((tmp_path / 'results.json').read_text(), parse_constant=pytest.fail)
+
+
+def test_results_of_another_kind_are_refused(tmp_path):
+    with pytest.raises(UserError, match='does not exist'):
+        read_results(tmp_path / 'x.json')
+    (tmp_path / 'results.json').write_text('{"format": "cb_mm robustness results", "version": 9}')
+    with pytest.raises(UserError, match='version 9'):
+        read_results(tmp_path)
