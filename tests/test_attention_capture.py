@@ -13,6 +13,8 @@ import timm
 import torch
 import torchvision
 from mmengine.registry import MODELS, init_default_scope
+from mmseg.models.backbones import SwinTransformer as MmsegSwin
+from mmseg.models.backbones import VisionTransformer as MmsegTransformer
 from timm.layers import Attention, AttentionRope
 from timm.models.vision_transformer import VisionTransformer
 from tool import SMALL_MASK_RCNN, SMALL_UPERNET, write_config
@@ -59,6 +61,9 @@ MODELS_WITH_ATTENTION = {
     'torchvision': lambda: torchvision.models.VisionTransformer(
         image_size=32, patch_size=8, num_layers=2, num_heads=3, hidden_dim=24, mlp_dim=48
     ),
+    'mmseg': lambda: MmsegTransformer(
+        img_size=32, patch_size=8, embed_dims=24, num_layers=2, num_heads=3, out_indices=(0, 1)
+    ),
     'ViTCB with CB in MLP and attention': lambda: ViTCB(
         dict(patch_size=8, embed_dim=24, depth=2, num_heads=3), 'cb', 'all', 'mlp+attn',
         out_indices=(0, 1), pyramid=False, img_size=32,
@@ -68,7 +73,8 @@ MODELS_WITH_ATTENTION = {
 
 def build(name: str) -> nn.Module:
     torch.manual_seed(0)
-    model = MODELS_WITH_ATTENTION[name]().eval()
+    model = MODELS_WITH_ATTENTION[name]()
+    model.eval()
     for parameter in model.parameters():  # far from the small initial values, from zero biases
         nn.init.normal_(parameter, std=0.3)
     return model
@@ -78,6 +84,10 @@ def first(output):
     return output[0] if isinstance(output, tuple) else output
 
 
+def batch_first(module: nn.Module, output: torch.Tensor) -> torch.Tensor:
+    return output if getattr(module, 'batch_first', True) else output.transpose(0, 1)
+
+
 @pytest.mark.parametrize('name', MODELS_WITH_ATTENTION)
 def test_map_gives_the_modules_own_output(name):
     model = build(name)
@@ -85,7 +95,9 @@ def test_map_gives_the_modules_own_output(name):
     real = {}
     handles = [
         module.register_forward_hook(
-            lambda _, args, output, key=key: real.__setitem__(key, first(output).clone()),
+            lambda module, args, output, key=key: real.__setitem__(
+                key, batch_first(module, first(output)).clone()
+            ),
             prepend=True,
         )
         for key, module in find_attention(model).items()
@@ -382,6 +394,11 @@ def test_what_cannot_be_read_is_named(name, options, words):
     model = timm_model(name, **options).eval()
     with pytest.raises(UserError, match=words), torch.no_grad(), capture(model):
         model(torch.randn(1, 3, 224, 224))
+
+
+def test_windows_of_mmseg_are_named():
+    with pytest.raises(UserError, match='12 × ShiftWindowMSA'), capture(MmsegSwin(depths=(3,) * 4)):
+        pass
 
 
 def test_a_grid_that_is_not_known_is_asked_for():

@@ -66,7 +66,7 @@ def no_attention(model: nn.Module) -> UserError:
     looks_like = [
         module
         for module in model.modules()
-        if any(word in type(module).__name__ for word in ('Attention', 'Attn', 'XCA'))
+        if any(word in type(module).__name__ for word in ('Attention', 'Attn', 'MSA', 'XCA'))
     ]
     if looks_like:
         names = Counter(type(module).__name__ for module in looks_like)
