@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import shutil
 
 import cv2
 import numpy as np
 import pytest
+import torch
+from mmengine.registry import MODELS, init_default_scope
 from mmengine.runner import Runner
 from robustness_models import SmallModel, records, scores
 
@@ -295,3 +298,72 @@ def test_grey_and_four_channel_images(seg, tmp_path):
     saved = [cv2.imread(str(f), cv2.IMREAD_UNCHANGED) for f in (tmp_path / 'saved').rglob('*.png')]
     assert len(saved) == 12
     assert all(image.shape == (64, 96, 3) for image in saved)
+
+
+REAL_COCO = """
+model['roi_head'] = dict(bbox_head=dict(num_classes=80), mask_head=dict(num_classes=80))
+coco = dict(_delete_=True, type='CocoDataset', data_prefix=dict(img='val2017/'), test_mode=True,
+            ann_file='annotations/instances_val2017.json', data_root='data', pipeline=test_pipeline)
+test_dataloader = dict(dataset=coco)
+test_evaluator = dict(ann_file='data/annotations/instances_val2017.json')
+"""
+
+
+def test_real_coco_with_crowds_and_images_without_objects(det, shared, tmp_path):
+    """All 80 classes, and whatever real annotations hold."""
+    config = tmp_path / 'real.py'
+    config.write_text(det.config.read_text() + REAL_COCO)
+    real = copy.copy(det)
+    real.config, real.data, real.folder = config, shared / 'data' / 'coco_mini', tmp_path
+    real.checkpoint = tmp_path / 'real.pth'
+    with quiet():
+        init_default_scope('mmdet')
+        torch.manual_seed(0)
+        model = MODELS.build(real.prepared().model)
+        torch.save(model.state_dict(), real.checkpoint)
+    content = json.loads((real.data / 'annotations/instances_val2017.json').read_text())
+    crowds = {a['image_id'] for a in content['annotations'] if a['iscrowd']}
+    there = {a['image_id'] for a in content['annotations']}
+    images = content['images']
+    chosen = [i for i in images if i['id'] not in there][:1]
+    chosen += [i for i in images if i['id'] in crowds][:1] + images[:2]
+    content['images'] = list({image['id']: image for image in chosen}.values())
+    kept = {image['id'] for image in content['images']}
+    assert kept & crowds
+    assert kept - there
+    content['annotations'] = [a for a in content['annotations'] if a['image_id'] in kept]
+    file = tmp_path / 'few.json'
+    file.write_text(json.dumps(content))
+    files = [f'test_dataloader.dataset.ann_file={file}', f'test_evaluator.ann_file={file}']
+    expected = upstream(real, *files, folder=tmp_path / 'upstream')
+    test(real, tmp_path / 'out', *files, fgsm=[2])
+    found = records(tmp_path / 'out')
+    assert found['clean']['upstream'] == expected
+    assert found['fgsm=2']['images'] == len(kept)
+    rows = (tmp_path / 'out' / 'scores' / 'clean.csv').read_text().splitlines()[1:]
+    assert sum(row.endswith(',,') for row in rows) >= 1, 'no AP where there is no object'
+
+
+def test_real_street_scenes(seg, shared, tmp_path):
+    """Table 9 on CamVid, whose unlabelled pixels are class 11."""
+    config = tmp_path / 'camvid.py'
+    config.write_text(
+        seg.config.read_text()
+        + "camvid = dict(_delete_=True, type='BaseSegDataset', data_root='data', "
+        "img_suffix='.jpg', seg_map_suffix='.png', reduce_zero_label=False, ignore_index=11, "
+        "metainfo=dict(classes=[f'c{k}' for k in range(16)]), "
+        "data_prefix=dict(img_path='images/val', seg_map_path='annotations/val'), "
+        "pipeline=[step for step in test_pipeline if step['type'] != 'LoadAnnotations'][:2] "
+        "+ [dict(type='LoadAnnotations'), dict(type='PackSegInputs')])\n"
+        'test_dataloader = dict(dataset=camvid)\ntest_evaluator = dict(ignore_index=11)\n'
+    )
+    real = copy.copy(seg)
+    real.config, real.data, real.folder = config, shared / 'data' / 'camvid', tmp_path
+    expected = upstream(real, 'test_dataloader.dataset.indices=6', folder=tmp_path / 'upstream')
+    test(real, tmp_path / 'out', suite='table9', repeats=2, limit=6)
+    found = records(tmp_path / 'out')
+    assert len(found) == 1 + 3 * 2 + 2
+    assert found['clean']['upstream'] == expected
+    assert found['clean']['per_class']['IoU']['c11'] in (None, 0.0), (
+        'unlabelled pixels are left out'
+    )

@@ -6,8 +6,6 @@ memory, live as long as the sweep.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -24,6 +22,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from ..corruption import ImageCorruption, corrupt_dataset_cfg
 from ..errors import UserError
+from .identity import data_digest, image_path, short_names
 from .image_store import ImageStore, step_lists, store_loaders
 from .jobs import Job
 from .records import write_atomically
@@ -131,8 +130,8 @@ class SweepDataset(Dataset):
         if self.size == 0:
             raise UserError('the test data set holds no image.')
         infos = [self.dataset.get_data_info(i) for i in range(self.size)]
-        self.names = _short_names([_image_path(info, i) for i, info in enumerate(infos)])
-        self.digest = _digest(self.names, infos)
+        self.names = short_names([image_path(info, i) for i, info in enumerate(infos)])
+        self.digest = data_digest(self.names, infos)
         for dataset in (self.dataset, self.truth):
             store_loaders(dataset, store)
 
@@ -264,41 +263,3 @@ def _quiet_worker(_: int) -> None:
     """One thread a worker: they are processes already."""
     cv2.setNumThreads(0)
     torch.set_num_threads(1)
-
-
-def _image_path(info: dict, index: int) -> str:
-    path = info.get('img_path')
-    if isinstance(path, (list, tuple)):
-        path = path[0]
-    return str(path) if path else f'{info.get("img_id", index)}'
-
-
-def _short_names(paths: Sequence[str]) -> list[str]:
-    """The paths without the folder that all of them lie in."""
-    folders = [os.path.dirname(path) for path in paths]
-    if not all(folders):
-        return list(paths)
-    try:
-        common = os.path.commonpath(folders)
-    except ValueError:  # on several drives
-        return list(paths)
-    return [os.path.relpath(path, common).replace(os.sep, '/') for path in paths]
-
-
-def _digest(names: Sequence[str], infos: Sequence[dict]) -> str:
-    """Tells data sets apart: names and sizes of images and label maps, or the annotations."""
-    total = hashlib.sha256()
-    for name, info in zip(names, infos, strict=True):
-        parts = [name, _file_size(info.get('img_path')), _file_size(info.get('seg_map_path'))]
-        parts.append(info.get('instances'))
-        total.update(json.dumps(parts, default=str).encode())
-    return total.hexdigest()[:16]
-
-
-def _file_size(path: Any) -> int | None:
-    if not isinstance(path, (str, os.PathLike)) or '://' in str(path) or 's3:' in str(path):
-        return None
-    try:
-        return os.path.getsize(path)
-    except OSError as error:
-        raise UserError(f'{path} of the test data does not exist.') from error

@@ -75,9 +75,13 @@ def title(name: str, level: float | None, severity: int | None = None) -> str:
     """For tables and figures: 'nothing', 'Gaussian noise σ=5', 'motion blur, severity 3'."""
     if level is None:
         return 'nothing'
-    words = name.replace('_', ' ').replace('gaussian', 'Gaussian').replace('jpeg', 'JPEG')
     if severity is not None:
-        return f'{words}, severity {severity}'
+        return f'{words(name)}, severity {severity}'
     if name in _TITLES:
         return _TITLES[name].format(level)
-    return f'{words} {level:g} ({find(name).unit})'
+    return f'{words(name)} {level:g} ({find(name).unit})'
+
+
+def words(name: str) -> str:
+    """A corruption as people write it: 'Gaussian noise'."""
+    return name.replace('_', ' ').replace('gaussian', 'Gaussian').replace('jpeg', 'JPEG')

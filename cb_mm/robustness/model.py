@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from pathlib import Path
 
@@ -54,16 +53,3 @@ def build_model(config: Config, checkpoint: str | Path, trust: bool = False) -> 
             + '.'
         )
     return model.to(get_device()).eval()
-
-
-def file_digest(path: str | Path) -> str:
-    """SHA-256 of a file, shortened to 16 digits; a UserError when it cannot be read."""
-    path = Path(path).expanduser()
-    if not path.is_file():
-        kind = 'is a folder, not a file' if path.is_dir() else 'does not exist'
-        raise UserError(f'checkpoint {path} {kind}.')
-    digest = hashlib.sha256()
-    with path.open('rb') as stream:
-        while block := stream.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()[:16]

@@ -10,6 +10,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from .jobs import words
 from .metrics import HEADLINES
 
 # Okabe and Ito's colours stay apart for colour-blind readers; styles tell metrics apart.
@@ -90,10 +91,11 @@ def _draw_bars(axis: Axes, cells: Sequence[Mapping], models: Sequence, name: str
                 place, mean, thickness * 0.92, color=colour, label=label if row == 0 else None
             )
             if half:
-                axis.errorbar(mean, place, xerr=half, color='black', capsize=2.5, lw=1)
-            text = f' {mean:.2f} ± {half:.2f}' if half else f' {mean:.2f}'
-            ground = dict(facecolor='white', edgecolor='none', pad=0.6)  # over the clean line
-            axis.text(mean + half, place, text, va='center', fontsize=7.5, bbox=ground)
+                axis.errorbar(mean, place, xerr=half, color='black', capsize=2.5, lw=1, zorder=5)
+            text = f'{mean:.2f} ± {half:.2f}' if half else f'{mean:.2f}'
+            ground = dict(facecolor='white', edgecolor='none', pad=0.4)  # over the clean line
+            end = dict(xy=(mean + half, place), xytext=(5, 0), textcoords='offset points')
+            axis.annotate(text, **end, va='center', fontsize=7.5, bbox=ground)
             longest = max(longest, mean + half)
         clean = _value(model, 'clean', name)
         if clean:
@@ -116,7 +118,7 @@ def _draw_curves(
         if place >= len(corruptions):
             axis.set_axis_off()
             continue
-        axis.set_title(corruptions[place].replace('_', ' '), fontsize=8)
+        axis.set_title(words(corruptions[place]), fontsize=8)
         for number, (label, model) in enumerate(models):
             for style, name in enumerate(names):
                 points = _curve(model, corruptions[place], name)

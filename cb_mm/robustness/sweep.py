@@ -30,17 +30,13 @@ from ..config import replace_sync_bn
 from ..errors import UserError
 from ..runner import RunOptions, check_data, prepare_config, start_processes
 from .data import labels_without_image
+from .identity import config_digest, file_digest
 from .jobs import FGSM, Job, plan_cells, plan_jobs
 from .metrics import HEADLINES, Scores
-from .model import file_digest
 from .quiet import quiet
 from .records import RecordFile, write_atomically
 from .report import check_comparable, read_results, write_report
 from .tester import ModelUnderTest, metric_configs
-
-#: Settings of a data loader that do not change what is tested.
-_NEUTRAL = ('num_workers', 'persistent_workers', 'pin_memory', 'prefetch_factor', 'sampler',
-            'timeout', 'multiprocessing_context', 'drop_last')  # fmt: skip
 
 
 @dataclass
@@ -104,7 +100,8 @@ def sweep(options: SweepOptions) -> Path:
             check_comparable(identity, other)
         out = Path(options.out or _default_folder(config, options, identity))
         if not main:
-            _follow(tester, jobs)
+            _follow(tester)
+            torch.distributed.destroy_process_group()
             return out
         try:
             records = RecordFile(out / 'results.jsonl', identity, _about(config, options, tester))
@@ -113,9 +110,16 @@ def sweep(options: SweepOptions) -> Path:
             raise
         with records:
             log.open(out / 'test.log')
-            _lead(tester, jobs, records, options, console)
+            try:
+                _lead(tester, jobs, records, options, console)
+            except KeyboardInterrupt:
+                if records.cells:  # a report of what there is
+                    write_report(out, records.header, records.cells, other)
+                raise
             text = write_report(out, records.header, records.cells, other)
             print(f'\n{text}\n\nresults: {out}', file=console, flush=True)
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
     return out
 
 
@@ -162,7 +166,7 @@ def _lead(
             console.flush()
 
 
-def _follow(tester: ModelUnderTest, jobs: Sequence[Job]) -> None:
+def _follow(tester: ModelUnderTest) -> None:
     """Run the same jobs as the main process."""
     plan: list[Any] = [None]
     broadcast_object_list(plan)
@@ -213,28 +217,6 @@ def _write_image_scores(path: Path, names: Sequence[str], scores: Scores) -> Non
     write_atomically(path, table.getvalue())
 
 
-def config_digest(config: Config) -> str:
-    """Tells configs apart by what matters to a test: model, pipeline, evaluator.
-
-    Where the data lie and how many workers load them does not matter.
-    """
-
-    def clean(node: Any) -> Any:
-        if isinstance(node, Mapping):
-            return {str(k): clean(v) for k, v in node.items() if k not in ('data_root', *_NEUTRAL)}
-        if isinstance(node, (list, tuple)):
-            return [clean(item) for item in node]
-        return node
-
-    parts = {key: config.get(key) for key in ('model', 'test_dataloader', 'test_evaluator')}
-    parts['test_cfg'] = config.get('test_cfg')
-    root = str(config.test_dataloader.get('dataset', {}).get('data_root') or '')
-    text = json.dumps(clean(parts), sort_keys=True, default=str)
-    if root:
-        text = text.replace(root, '')  # a metric may name its file by the whole path
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
 def _default_folder(config: Config, options: SweepOptions, identity: Mapping[str, Any]) -> Path:
     """One folder for one command: another checkpoint or option never meets old results."""
     plain = not (options.corruption or options.fgsm)
@@ -268,13 +250,14 @@ def _print_start(
     console: Any,
 ) -> None:
     size, batch = len(tester.dataset), len(tester.loader.batches.batches[0])
-    cells = dict.fromkeys(job.cell.key for job in jobs)
+    cells = list(dict.fromkeys(job.cell.key for job in jobs))
+    shown = ', '.join(cells[:8]) + (f', … {len(cells)} in all' if len(cells) > 8 else '')
     repeats = max(job.repeat for job in jobs) + 1
     rows = {
         'config': options.config,
         'checkpoint': options.checkpoint,
         'images': f'{size}, {batch} a batch, {get_world_size()} process(es)',
-        'cells': ', '.join(cells),
+        'cells': shown,
         'passes': f'{len(jobs)}' + (f' ({repeats} repeats of random cells)' if repeats > 1 else ''),
         'memory': f'decoded images stay in memory, up to {options.cache_mb} MiB a process',
         'results': os.path.join(records.path.parent, ''),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .jobs import words
 from .metrics import HEADLINES
 
 #: What else is shown beside a headline, where there is room: metric -> column.
@@ -81,7 +82,7 @@ def _severities_table(cells: Sequence[Mapping], clean: Sequence[Mapping], name: 
         means = [value['mean'] for value in row.values() if value['mean'] is not None]
         figures = [_figure(row.get(severity)) for severity in severities]
         mean = f'{sum(means) / len(means):.2f}' if means else ''
-        body.append([corruption.replace('_', ' '), *figures, mean])
+        body.append([words(corruption), *figures, mean])
     if clean:
         figure = _figure(clean[0]['metrics'][name])
         body.insert(0, ['nothing', *[''] * len(severities), figure])
