@@ -12,7 +12,7 @@ Examples:
   python benchmarks/upernet_speed.py
   python benchmarks/upernet_speed.py --arch tiny --repeats 9 --train-repeats 0 --out /tmp
 
-Writes upernet_speed.json.
+Writes upernet_speed.json and upernet_speed.png.
 """
 
 from __future__ import annotations
@@ -129,6 +129,39 @@ def _time(arch: str, kind: str, jobs: dict, args: argparse.Namespace, report: di
         )
 
 
+def chart(report: dict) -> bytes:
+    """PNG: processor seconds of every model; the lighter end is from the fastest to the median."""
+    from io import BytesIO
+
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    kinds = [
+        (f'ViT-{arch}, {kind}', {n: row[kind] for n, row in report[arch].items() if kind in row})
+        for arch in CONFIGS
+        if arch in report
+        for kind in ('forward', 'training step')
+    ]
+    kinds = [(title, rows) for title, rows in kinds if rows]
+    figure = Figure(figsize=(4.2 * len(kinds) + 1, 2.1), dpi=110)
+    FigureCanvasAgg(figure)
+    for axis, (title, rows) in zip(
+        figure.subplots(1, len(kinds), squeeze=False)[0], kinds, strict=True
+    ):
+        names = list(rows)
+        axis.barh(names, [rows[n]['cpu_median_s'] for n in names], color='#a9c1d9')
+        axis.barh(names, [rows[n]['cpu_fastest_s'] for n in names], color='#4878a8')
+        axis.invert_yaxis()
+        axis.set_title(title, fontsize=9)
+        axis.set_xlabel('CPU seconds: fastest, median', fontsize=8)
+        axis.tick_params(labelsize=8)
+        axis.spines[['top', 'right']].set_visible(False)
+    figure.tight_layout()
+    stream = BytesIO()
+    figure.savefig(stream, format='png')
+    return stream.getvalue()
+
+
 def run(args: argparse.Namespace) -> None:
     """Measure, print, write."""
     import torch
@@ -144,6 +177,7 @@ def run(args: argparse.Namespace) -> None:
         report[arch] = measure(arch, args)
         file = Path(args.out) / 'upernet_speed.json'
         write_atomically(file, json.dumps(report, indent=1) + '\n')
+        write_atomically(file.with_suffix('.png'), chart(report))
 
 
 def main(argv: list[str] | None = None) -> int:
