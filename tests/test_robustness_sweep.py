@@ -205,14 +205,16 @@ def test_another_command_is_refused(seg, tmp_path):
     test(seg, out, 'test_dataloader.num_workers=1', cache_mb=1)  # changes nothing that matters
 
 
-def test_moved_data_are_the_same_data(seg, tmp_path):
-    test(seg, tmp_path / 'out')
-    shutil.copytree(seg.data, tmp_path / 'elsewhere')
-    test(seg, tmp_path / 'out', data_root=str(tmp_path / 'elsewhere'))
-    file = next((tmp_path / 'elsewhere' / 'images' / 'validation').iterdir())
-    file.write_bytes((next((seg.data / 'images' / 'training').iterdir())).read_bytes())
+def test_moved_data_are_the_same_data(model, tmp_path):
+    test(model, tmp_path / 'out')
+    moved = tmp_path / 'data'
+    shutil.copytree(model.data, moved)
+    test(model, tmp_path / 'out', data_root=f'{moved}/')
+    folders = {'seg': ('images/validation', 'images/training'), 'det': ('val2017', 'train2017')}
+    tested, others = (next((moved / name).iterdir()) for name in folders[model.task])
+    tested.write_bytes(others.read_bytes())
     with pytest.raises(UserError, match='different: data'):
-        test(seg, tmp_path / 'out', data_root=str(tmp_path / 'elsewhere'))
+        test(model, tmp_path / 'out', data_root=str(moved))
 
 
 def test_default_folder_is_one_for_each_command(seg, tmp_path, monkeypatch):

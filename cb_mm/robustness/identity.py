@@ -23,20 +23,20 @@ def config_digest(config: Config) -> str:
 
     Where the data lie and how many workers load them does not matter.
     """
+    root = str(config.test_dataloader.get('dataset', {}).get('data_root') or '').rstrip('/')
 
     def clean(node: Any) -> Any:
         if isinstance(node, Mapping):
             return {str(k): clean(v) for k, v in node.items() if k not in ('data_root', *_NEUTRAL)}
         if isinstance(node, (list, tuple)):
             return [clean(item) for item in node]
+        if root and isinstance(node, str) and f'{node}/'.startswith(f'{root}/'):
+            return node[len(root) :].lstrip('/')  # a metric may name its file by the whole path
         return node
 
     parts = {key: config.get(key) for key in ('model', 'test_dataloader', 'test_evaluator')}
     parts['test_cfg'] = config.get('test_cfg')
-    root = str(config.test_dataloader.get('dataset', {}).get('data_root') or '')
     text = json.dumps(clean(parts), sort_keys=True, default=str)
-    if root:
-        text = text.replace(root, '')  # a metric may name its file by the whole path
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
