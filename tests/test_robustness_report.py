@@ -143,7 +143,7 @@ def test_severities_have_a_matrix_and_mpc(tmp_path):
     assert overall['mpc'] == pytest.approx((35 + 20) / 2)
     assert overall['rpc'] == pytest.approx(27.5 / 50)
     assert overall['complete'] is False
-    assert 'the measured severities (1, 2, 3, 4, 5) and 2 corruption(s)' in text
+    assert 'the measured severities (1, 2, 3, 4, 5) and 2 corruptions' in text
 
 
 def test_comparison_is_paired_where_the_noise_is_the_same(tmp_path):

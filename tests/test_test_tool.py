@@ -118,7 +118,7 @@ def test_severities_and_mpc(seg, tmp_path, capsys):
     assert main(seg.words(*words, '--out', tmp_path)) == 0
     text = capsys.readouterr().out
     assert '| mIoU at severity | 1 ' in text
-    assert 'averaged over severities 1 to 5 and 2 corruption(s)' in text
+    assert 'averaged over severities 1 to 5 and 2 corruptions' in text
     summary = json.loads((tmp_path / 'results.json').read_text())['summary']['mIoU']
     found = [r['metrics']['mIoU'] for r in records(tmp_path).values() if r['severity']]
     assert len(found) == 10
@@ -214,7 +214,7 @@ def test_missing_images(seg, det, tmp_path, capsys):
     words = [seg.config, seg.checkpoint, '--data-root', data, '--out', tmp_path / 'out']
     # mmseg tests what is in the folder; all that can be done is to say so.
     assert main(words) == 0
-    assert f'1 label map(s) have no image, such as {data}/annotations' in capsys.readouterr().out
+    assert f'1 label map without an image, such as {data}/annotations' in capsys.readouterr().out
     (data / 'val.txt').write_text('\n'.join(names))
     words[-1] = tmp_path / 'listed'
     assert main([*words, '--cfg-options', 'test_dataloader.dataset.ann_file=val.txt']) == 2

@@ -119,19 +119,16 @@ class SweepDataset(Dataset):
         corruption = dict(type='SweepCorruption', seed=seed, save_to=save_to)
         self.dataset = DATASETS.build(corrupt_dataset_cfg(config, corruption))
         self.truth = DATASETS.build(truth_config) if truth_config else None
-        self.corruptions = [
-            step
-            for steps in step_lists(self.dataset)
-            for step in steps
-            if isinstance(step, SweepCorruption)
-        ]
+        steps = [step for steps in step_lists(self.dataset) for step in steps]
+        self.corruptions = [step for step in steps if isinstance(step, SweepCorruption)]
         self.channel_order = self.corruptions[0].channel_order
         self.size = min(limit or len(self.dataset), len(self.dataset))
         if self.size == 0:
             raise UserError('the test data set holds no image.')
         infos = [self.dataset.get_data_info(i) for i in range(self.size)]
         self.names = short_names([image_path(info, i) for i, info in enumerate(infos)])
-        self.digest = data_digest(self.names, infos)
+        remote = any(getattr(step, 'backend_args', None) for step in steps)
+        self.digest = data_digest(self.names, infos, local=not remote)
         for dataset in (self.dataset, self.truth):
             store_loaders(dataset, store)
 

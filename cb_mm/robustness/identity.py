@@ -73,18 +73,24 @@ def short_names(paths: Sequence[str]) -> list[str]:
     return [os.path.relpath(path, common).replace(os.sep, '/') for path in paths]
 
 
-def data_digest(names: Sequence[str], infos: Sequence[dict]) -> str:
-    """Tells data sets apart: names and sizes of images and label maps, or the annotations."""
+def data_digest(names: Sequence[str], infos: Sequence[dict], local: bool = True) -> str:
+    """Tells data sets apart: names and sizes of images and label maps, or the annotations.
+
+    Args:
+        names: of the images.
+        infos: what the data set knows about each.
+        local: the files lie on disk; they are then looked at, and a missing one is an error.
+    """
     total = hashlib.sha256()
     for name, info in zip(names, infos, strict=True):
-        parts = [name, _file_size(info.get('img_path')), _file_size(info.get('seg_map_path'))]
-        parts.append(info.get('instances'))
-        total.update(json.dumps(parts, default=str).encode())
+        files = (info.get('img_path'), info.get('seg_map_path'))
+        sizes = [_file_size(file) if local and file else None for file in files]
+        total.update(json.dumps([name, *sizes, info.get('instances')], default=str).encode())
     return total.hexdigest()[:16]
 
 
 def _file_size(path: Any) -> int | None:
-    if not isinstance(path, (str, os.PathLike)) or '://' in str(path) or 's3:' in str(path):
+    if not isinstance(path, (str, os.PathLike)):
         return None
     try:
         return os.path.getsize(path)

@@ -85,3 +85,8 @@ def title(name: str, level: float | None, severity: int | None = None) -> str:
 def words(name: str) -> str:
     """A corruption as people write it: 'Gaussian noise'."""
     return name.replace('_', ' ').replace('gaussian', 'Gaussian').replace('jpeg', 'JPEG')
+
+
+def count(number: int, noun: str) -> str:
+    """'1 image', '2 images'."""
+    return f'{number} {noun}' if number == 1 else f'{number} {noun}s'

@@ -31,7 +31,7 @@ from ..errors import UserError
 from ..runner import RunOptions, check_data, prepare_config, start_processes
 from .data import labels_without_image
 from .identity import config_digest, file_digest
-from .jobs import FGSM, Job, plan_cells, plan_jobs
+from .jobs import FGSM, Job, count, plan_cells, plan_jobs
 from .metrics import HEADLINES, Scores
 from .quiet import quiet
 from .records import RecordFile, write_atomically
@@ -55,6 +55,12 @@ class SweepOptions(RunOptions):
     show_dir: str | None = None
     compare: str | None = None
     cache_mb: int = 2048
+
+
+class _Bar(tqdm):
+    """Without tqdm's own thread: the workers are forked while the bar is there."""
+
+    monitor_interval = 0
 
 
 def sweep(options: SweepOptions) -> Path:
@@ -137,11 +143,12 @@ def _lead(
     pending = [job for job in jobs if job.key not in done or tester.lacks_pictures(job)]
     broadcast_object_list([pending])
     _print_start(tester, jobs, len(jobs) - len(unfinished), records, options, console)
-    bar = tqdm(
+    bar = _Bar(
         total=len(pending) * len(tester.dataset),
         unit='image',
         dynamic_ncols=True,
         mininterval=0.2 if sys.stderr.isatty() else 15,  # a log file needs fewer lines
+        miniters=1,
         leave=False,
         disable=not pending,
     )
@@ -250,13 +257,14 @@ def _print_start(
     console: Any,
 ) -> None:
     size, batch = len(tester.dataset), len(tester.loader.batches.batches[0])
+    device = next(tester.model.parameters()).device.type
     cells = list(dict.fromkeys(job.cell.key for job in jobs))
     shown = ', '.join(cells[:8]) + (f', … {len(cells)} in all' if len(cells) > 8 else '')
     repeats = max(job.repeat for job in jobs) + 1
     rows = {
         'config': options.config,
         'checkpoint': options.checkpoint,
-        'images': f'{size}, {batch} a batch, {get_world_size()} process(es)',
+        'images': f'{size}, {batch} a batch, on {device} × {get_world_size()}',
         'cells': shown,
         'passes': f'{len(jobs)}' + (f' ({repeats} repeats of random cells)' if repeats > 1 else ''),
         'memory': f'decoded images stay in memory, up to {options.cache_mb} MiB a process',
@@ -266,7 +274,9 @@ def _print_start(
         rows['done'] = f'{done} of {len(jobs)} passes, by an earlier run; going on'
     lonely = labels_without_image(tester.dataset.dataset)
     if lonely:
-        rows['note'] = f'{len(lonely)} label map(s) have no image, such as {lonely[0]}: not tested'
+        rows['note'] = (
+            f'{count(len(lonely), "label map")} without an image, such as {lonely[0]}: not tested'
+        )
     width, rule = max(map(len, rows)), '-' * 72
     text = [rule, *(f'{name:<{width}}  {value}' for name, value in rows.items()), rule]
     print('\n'.join(text), file=console, flush=True)

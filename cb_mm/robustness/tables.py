@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .jobs import words
+from .jobs import count, words
 from .metrics import HEADLINES
 
 #: What else is shown beside a headline, where there is room: metric -> column.
@@ -97,7 +97,7 @@ def _overall_line(overall: Mapping[str, Any] | None, name: str) -> str:
     relative = '' if overall['rpc'] is None else f', rPC {100 * overall["rpc"]:.2f} %'
     return (
         f'mPC {overall["mpc"]:.2f}{relative}: {_title(name)} averaged over {what} and '
-        f'{overall["corruptions"]} corruption(s), and its ratio to clean images.'
+        f'{count(overall["corruptions"], "corruption")}, and its ratio to clean images.'
     )
 
 
