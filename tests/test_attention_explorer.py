@@ -329,6 +329,19 @@ def test_a_narrow_window_does_not_scroll_sideways(page):
     assert page.evaluate('document.documentElement.scrollWidth') <= 360
 
 
+def test_touch(browser, subjects, image, tmp_path):
+    path = tmp_path / 'explorer.html'
+    write_explorer(path, 'picture.jpg', image, [(subject, image) for subject in subjects])
+    context = browser.new_context(has_touch=True, viewport={'width': 390, 'height': 1400})
+    page = context.new_page()
+    page.goto(path.as_uri())
+    page.wait_for_selector('html[data-ready]')
+    box = page.locator('.view canvas').first.bounding_box()
+    page.touchscreen.tap(box['x'] + 70.5 / 84 * box['width'], box['y'] + 12.5 / 60 * box['height'])
+    assert_shows(page, subjects, image, '70,12', 2, None)
+    context.close()
+
+
 def test_a_large_image_with_fewer_queries(browser, subjects, tmp_path):
     """Only some patches are in the file: the nearest one is taken, and it is a real row."""
     image = np.random.default_rng(1).integers(0, 256, (128, 160, 3), dtype=np.uint8)

@@ -135,7 +135,11 @@ def main(argv: list[str] | None = None) -> int:
     args = parse_args(argv)
     from cb_mm.errors import exit_code
 
-    return exit_code(lambda: run(args))
+    try:
+        return exit_code(lambda: run(args))
+    except KeyboardInterrupt:
+        print(f'stopped; what was drawn is in {args.out}', file=sys.stderr)
+        return 130
 
 
 if __name__ == '__main__':

@@ -159,6 +159,7 @@ def scales_figure(models: Sequence[ModelSummary]) -> Figure | None:
             right.plot(layers, [scale.ratio for scale in model.scales], **look)
         left.axhline(0, color='#888888', linewidth=0.8)
         left.set_ylabel('Mean of λ')
+        left.ticklabel_format(axis='y', style='sci', scilimits=(-3, 3))
         right.set_ylabel('|λ$_{0.1}$| / |λ$_{0.9}$|')
         for axes, title in ((left, '(a) Average of the scales'), (right, '(b) Ratio of quantiles')):
             axes.set_xlabel('Layer')
@@ -208,6 +209,8 @@ def _bounds(axes: Axes, models: Sequence[ModelSummary]) -> None:
             f'bound, {text}', (1, value), (-2, 3), xycoords=('axes fraction', 'data'),
             textcoords='offset points', ha='right', va='bottom', fontsize=8, color='#B00020',
         )  # fmt: skip
+    if bounds:
+        axes.set_ylim(top=1.1 * max(bounds))  # room for the words above the line
 
 
 def _finish(axes: Axes, models: Sequence[ModelSummary], title: str) -> None:
