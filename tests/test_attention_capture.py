@@ -335,6 +335,7 @@ model = model.to(torch.bfloat16)
 with torch.no_grad(), capture(model, consume):
     model(images.to(torch.bfloat16))
 assert len(sums) == 4
+assert {total.dtype for total in sums} == {torch.float32}
 for total in sums:
     torch.testing.assert_close(total, torch.ones_like(total), atol=1e-5, rtol=0)
 """

@@ -71,11 +71,13 @@ class LayerAttention:
             queries = [queries]
         which = queries if isinstance(queries, slice) else torch.as_tensor(queries)
         chosen = slice(None) if heads is None else torch.as_tensor(heads)
-        logits = parts.q[:, chosen][:, :, which] @ self._keys[:, chosen]
-        if parts.bias is not None:
-            bias = parts.bias.expand(self.batch, self.heads, parts.q.shape[2], parts.k.shape[2])
-            logits += bias[:, chosen][:, :, which]
-        return torch.softmax(logits, dim=-1, out=logits)
+        # In float32 whatever the model's precision: entropies of long rows need it.
+        with torch.autocast(parts.q.device.type, enabled=False):
+            logits = parts.q[:, chosen][:, :, which] @ self._keys[:, chosen]
+            if parts.bias is not None:
+                shape = (self.batch, self.heads, parts.q.shape[2], parts.k.shape[2])
+                logits += parts.bias.expand(shape)[:, chosen][:, :, which]
+            return torch.softmax(logits, dim=-1, out=logits)
 
     def chunks(self, max_bytes: int | None = None) -> Iterator[tuple[slice, Tensor]]:
         """The whole map in chunks of rows: which rows, and the rows as in `rows`."""
