@@ -256,6 +256,8 @@ def test_real_recipes_on_real_files(shared, tmp_path):
 def test_mistakes_get_one_clear_message(words, message, scenes, tmp_path, capsys, monkeypatch):
     import runpy
 
+    # mmengine's loggers keep the streams of earlier tests, which are closed by now.
+    monkeypatch.setattr('logging.raiseExceptions', False)
     for name in ('RANK', 'WORLD_SIZE', 'LOCAL_RANK'):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
