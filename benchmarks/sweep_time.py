@@ -22,8 +22,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import resource
 import subprocess
 import sys
@@ -202,7 +200,7 @@ def table(report: dict) -> str:
     ]
     lines = [
         f'Table 9 on the demo model, {report["images"]} images, {report["passes"]} passes; '
-        f'{report["machine"]["cores"]} cores, torch {report["machine"]["torch"]}.',
+        f'{report["machine"]["cores"]} cores, torch threads: {report["machine"]["threads"]}.',
         '',
         '| seconds | a plain test per pass | one sweep | ratio |',
         '|---|---|---|---|',
@@ -220,8 +218,7 @@ def table(report: dict) -> str:
 
 def run(args: argparse.Namespace) -> None:
     """Measure, print the table, write both files."""
-    import torch
-
+    from cb_mm.benchmark import machine
     from cb_mm.robustness.records import write_atomically
 
     with tempfile.TemporaryDirectory() as name:
@@ -229,11 +226,7 @@ def run(args: argparse.Namespace) -> None:
         prepare(folder, args.images)
         report = {
             'images': args.images,
-            'machine': {
-                'cores': len(os.sched_getaffinity(0)),
-                'python': platform.python_version(),
-                'torch': torch.__version__,
-            },
+            'machine': machine(),
             **measure(folder),
         }
     print(table(report))

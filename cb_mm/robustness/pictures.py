@@ -67,6 +67,7 @@ def _draw_instances(
     masks = instances.masks.cpu().numpy().astype(bool) if 'masks' in instances else None
     boxes = instances.bboxes.cpu().numpy().round().astype(int)
     scores = instances.scores.cpu().numpy()
+    size = min(max(image.shape[1] / 1400, 0.28), 0.6)  # of the text: small in small images
     for i, label in enumerate(labels):
         colour = palette[label]
         if masks is not None and masks[i].shape == drawn.shape[:2]:
@@ -76,7 +77,7 @@ def _draw_instances(
         x1, y1, x2, y2 = boxes[i].tolist()
         cv2.rectangle(drawn, (x1, y1), (x2, y2), colour.tolist(), 1)
         text = f'{_name(classes, label)} {scores[i]:.2f}'
-        _write(drawn, text, x1 + 1, max(y1 - 3, 10), (255, 255, 255))
+        _write(drawn, text, x1 + 1, max(y1 - 3, 10), (255, 255, 255), size)
     present = sorted(set(labels.tolist()))
     return _with_legend(drawn, [(_name(classes, n), palette[n]) for n in present])
 
@@ -98,10 +99,12 @@ def _with_legend(image: np.ndarray, entries: Sequence[tuple[str, np.ndarray]]) -
     return sheet
 
 
-def _write(image: np.ndarray, text: str, x: int, y: int, colour: tuple[int, int, int]) -> None:
+def _write(
+    image: np.ndarray, text: str, x: int, y: int, colour: tuple[int, int, int], size: float = 0.4
+) -> None:
     if sum(colour) > 0:  # light text gets a dark rim, to be read on any ground
-        cv2.putText(image, text, (x, y), cv2.FONT_HERSHEY_SIMPLEX, 0.4, (0, 0, 0), 3, cv2.LINE_AA)
-    cv2.putText(image, text, (x, y), cv2.FONT_HERSHEY_SIMPLEX, 0.4, colour, 1, cv2.LINE_AA)
+        cv2.putText(image, text, (x, y), cv2.FONT_HERSHEY_SIMPLEX, size, (0, 0, 0), 3, cv2.LINE_AA)
+    cv2.putText(image, text, (x, y), cv2.FONT_HERSHEY_SIMPLEX, size, colour, 1, cv2.LINE_AA)
 
 
 def _name(classes: Sequence[str], number: int) -> str:
