@@ -199,8 +199,8 @@ model = dict(type='RPN', {backbone},
                   loss_bbox=dict(type='L1Loss')),
     train_cfg=dict(rpn=dict(
         assigner=dict(type='MaxIoUAssigner', pos_iou_thr=0.7, neg_iou_thr=0.3, min_pos_iou=0.3),
-        sampler=dict(type='RandomSampler', num=16, pos_fraction=0.5), allowed_border=-1,
-        pos_weight=-1, debug=False)),
+        sampler=dict(type='RandomSampler', num=16, pos_fraction=0.5, add_gt_as_proposals=False),
+        allowed_border=-1, pos_weight=-1, debug=False)),
     test_cfg=dict(rpn=dict(nms_pre=9, max_per_img=9, nms=dict(type='nms', iou_threshold=0.7),
                            min_bbox_size=0)))
 """
