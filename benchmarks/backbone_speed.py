@@ -98,8 +98,8 @@ def run(args: argparse.Namespace) -> None:
     import torch
 
     import cb_mm  # noqa: F401
+    from cb_mm.atomic import write_atomically
     from cb_mm.benchmark import machine, ratio, time_in_turns
-    from cb_mm.robustness.records import write_atomically
 
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)

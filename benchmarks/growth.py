@@ -142,8 +142,8 @@ def plot(report: dict) -> bytes:
 def run(args: argparse.Namespace) -> None:
     """Measure, print, write."""
     import cb_mm  # noqa: F401
+    from cb_mm.atomic import write_atomically
     from cb_mm.benchmark import machine
-    from cb_mm.robustness.records import write_atomically
 
     report = measure(args)
     content = {'machine': machine(), 'arch': args.arch, 'repeats': args.repeats, **report}

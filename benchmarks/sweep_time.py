@@ -218,8 +218,8 @@ def table(report: dict) -> str:
 
 def run(args: argparse.Namespace) -> None:
     """Measure, print the table, write both files."""
+    from cb_mm.atomic import write_atomically
     from cb_mm.benchmark import machine
-    from cb_mm.robustness.records import write_atomically
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -20,7 +20,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from .robustness.records import write_atomically
+from .atomic import write_atomically
 
 _LIBRARIES = ('torch', 'timm', 'numpy', 'mmengine', 'mmcv', 'mmsegmentation', 'mmdet')
 _OTHER_NAMES = {'mmcv': ('mmcv-lite',), 'mmdet': ('onedl-mmdetection',)}

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,6 +15,7 @@ from mmengine.config import Config
 from mmengine.model import revert_sync_batchnorm
 from torch import Tensor, nn
 
+from .atomic import draft_of
 from .checkpoint import read_checkpoint
 from .errors import UserError
 from .weights import summary
@@ -116,16 +115,10 @@ def export_onnx(
             verbose=False,
         )
     program.model.metadata_props.update(_metadata(segmentor))
-    out = Path(out)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=out.parent, prefix='.onnx-') as folder:
-        draft = Path(folder) / out.name
+    with draft_of(out) as draft:
         program.save(str(draft), external_data=False)
         differences = compare(model, draft, check_sizes)
         require_close(differences, tolerance, out)
-        with draft.open('rb') as stream:
-            os.fsync(stream.fileno())
-        os.replace(draft, out)
     return differences
 
 

@@ -23,7 +23,7 @@ from cb_mm.attention.map_figures import grid_figure, heads_figure
 from cb_mm.attention.maps import at_image, normalise, parse_query, read_maps
 from cb_mm.attention.overlay import encode, overlay
 from cb_mm.attention.pictures import find_images, read_image, resize, to_tensor
-from cb_mm.attention.results import Records, write_bytes, write_csv, write_json
+from cb_mm.attention.results import Records, write_csv, write_json
 from cb_mm.attention.statistics import measure
 from cb_mm.attention.summary import ModelSummary, record_of
 from cb_mm.attention.tokens import Tokens
@@ -275,9 +275,6 @@ def test_result_files(tmp_path):
     assert re.sub(r'\s', '', path.read_text()) == '{"x":0.3333333,"y":[null,2]}'
     path = write_csv(tmp_path / 'a.csv', ['p', 'q'], [(1, np.inf), ('a,b', 0.5)])
     assert path.read_text() == 'p,q\n1,\n"a,b",0.5\n'
-    (tmp_path / 'file').write_text('')
-    with pytest.raises(UserError, match='cannot be written'):
-        write_bytes(tmp_path / 'file' / 'below', b'')
 
 
 def test_records_survive_a_kill_and_are_not_mixed(tmp_path):

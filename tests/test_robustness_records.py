@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cb_mm.errors import UserError
-from cb_mm.robustness.records import RecordFile, plain, read_records, write_atomically
+from cb_mm.robustness.records import RecordFile, plain, read_records
 
 IDENTITY = {'checkpoint': 'abc', 'seed': 0, 'cells': ['clean', 'fog=1']}
 
@@ -117,11 +117,3 @@ def test_plain_values():
     value = {'a': np.float32(1.5), 'b': [np.nan, np.inf, np.int64(3)], 'c': np.arange(2), 4: None}
     assert plain(value) == {'a': 1.5, 'b': [None, None, 3], 'c': [0, 1], '4': None}
     json.dumps(plain(value), allow_nan=False)
-
-
-def test_atomic_writing_leaves_the_old_file_when_it_fails(tmp_path):
-    write_atomically(tmp_path / 'a' / 'x.txt', 'old')
-    (tmp_path / 'a' / 'folder').mkdir()
-    with pytest.raises(UserError, match='cannot write'):
-        write_atomically(tmp_path / 'a' / 'folder', 'new')
-    assert sorted(p.name for p in (tmp_path / 'a').iterdir()) == ['folder', 'x.txt']

@@ -21,13 +21,13 @@ import matplotlib
 import numpy as np
 import torch
 
+from ..atomic import write_atomically
 from ..errors import UserError
 from .capture import LayerAttention, choose
 from .maps import Query, mean_row
 from .measures import entropy
 from .overlay import COLOURS, encode
 from .pictures import resize
-from .results import write_bytes
 from .subject import Subject
 from .tokens import Tokens
 
@@ -234,7 +234,7 @@ def write_explorer(
     # '<' would let a file name end the script element.
     text = json.dumps(data, ensure_ascii=False, separators=(',', ':')).replace('<', '\\u003c')
     page = template.replace('{{title}}', html.escape(title)).replace('{{data}}', text)
-    write_bytes(path, page.encode())
+    write_atomically(path, page)
     return plans
 
 

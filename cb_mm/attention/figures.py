@@ -13,8 +13,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from ..atomic import write_atomically
 from ..errors import UserError
-from .results import write_bytes
 from .statistics import percentile_name
 from .summary import ModelSummary
 
@@ -67,7 +67,7 @@ def save(figure: Figure, stem: Path, formats: Sequence[str] = ('png', 'svg')) ->
         stream = io.BytesIO()
         with matplotlib.rc_context(_STYLE):
             figure.savefig(stream, format=name, dpi=200, metadata=dates[name])
-        written.append(write_bytes(stem.with_name(f'{stem.name}.{name}'), stream.getvalue()))
+        written.append(write_atomically(stem.with_name(f'{stem.name}.{name}'), stream.getvalue()))
     return written
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import io
 import json
@@ -15,30 +14,14 @@ from typing import Any
 
 import numpy as np
 
+from ..atomic import write_atomically
 from ..errors import UserError
-
-
-def write_bytes(path: Path, content: bytes) -> Path:
-    """Write a file atomically; its folder is made."""
-    draft = path.with_name(f'.{path.name}.{os.getpid()}.part')
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with draft.open('wb') as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        draft.replace(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            draft.unlink()
-        raise UserError(f'{path} cannot be written: {error.strerror or error}.') from error
-    return path
 
 
 def write_json(path: Path, content: Any) -> Path:
     """Write JSON atomically; numbers that are not finite become null."""
     text = json.dumps(plain(content), indent=2, ensure_ascii=False, allow_nan=False)
-    return write_bytes(path, (text + '\n').encode())
+    return write_atomically(path, text + '\n')
 
 
 def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> Path:
@@ -47,7 +30,7 @@ def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) 
     writer = csv.writer(text, lineterminator='\n')
     writer.writerow(header)
     writer.writerows([plain(value) for value in row] for row in rows)
-    return write_bytes(path, text.getvalue().encode())
+    return write_atomically(path, text.getvalue())
 
 
 def plain(value: Any) -> Any:
@@ -79,7 +62,7 @@ class Records:
         self.path = path
         content = plain(content)
         if overwrite or not path.exists():
-            write_bytes(path, _line(content).encode())
+            write_atomically(path, _line(content))
             return
         lines = self._lines()
         found = next(lines, (0, {}))[1]
@@ -117,7 +100,7 @@ class Records:
                 stream.flush()
                 os.fsync(stream.fileno())
         except OSError as error:
-            raise UserError(f'{self.path} cannot be written: {error.strerror}.') from error
+            raise UserError(f'cannot write {self.path}: {error.strerror}') from error
 
 
 def _line(record: dict[str, Any]) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
+from ..atomic import write_atomically
 from ..errors import UserError
 from .analysis import ModelChoice, load_models
 from .capture import choose
@@ -20,7 +21,7 @@ from .map_figures import grid_figure, heads_figure
 from .maps import LayerMaps, Query, parse_query, read_maps
 from .overlay import encode, overlay
 from .pictures import find_images, read_image
-from .results import write_bytes, write_csv, write_json
+from .results import write_csv, write_json
 from .subject import Subject
 
 
@@ -105,7 +106,7 @@ def _visualize_image(
             mean = maps.maps.mean(0)
             picture = overlay(image, mean, maps.tokens, options.threshold, options.opacity)
             path = out / f'{stem}_overlay{tag}_layer{maps.index}.png'
-            written.append(write_bytes(path, encode(picture)))
+            written.append(write_atomically(path, encode(picture)))
     for subject, maps, tag in zip(subjects, found, _tags(subjects), strict=True):
         figure = grid_figure(subject.name, maps, query, options.threshold)
         written += save(figure, out / f'{stem}_grid{tag}', options.formats)

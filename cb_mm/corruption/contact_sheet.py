@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import cv2
 import numpy as np
 
+from ..atomic import write_atomically
 from ..errors import UserError
 from .registry import corrupt
 from .suites import CLEAN, Cell
@@ -87,17 +87,7 @@ def write_contact_sheet(
     identity = image_identity({'img_path': image_file})
     sheet = draw_contact_sheet(read_rgb(image_file), cells, identity, **options)
     _, code = cv2.imencode('.png', cv2.cvtColor(sheet, cv2.COLOR_RGB2BGR))
-    file = Path(file)
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        draft = file.with_name(f'.{file.name}.part')
-        with draft.open('wb') as stream:
-            stream.write(code.tobytes())
-            stream.flush()
-            os.fsync(stream.fileno())
-        draft.replace(file)
-    except OSError as error:
-        raise UserError(f'cannot write {file}: {error.strerror}') from error
+    write_atomically(file, code.tobytes())
 
 
 def _picture(image: np.ndarray, width: int, detail: bool) -> np.ndarray:

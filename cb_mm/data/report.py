@@ -8,6 +8,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ..atomic import write_atomically
 from ..errors import UserError
 
 LEVELS = ('error', 'warning', 'note')
@@ -177,17 +178,7 @@ class Report:
         Raises:
             UserError: If it cannot be written.
         """
-        file = Path(file)
-        partial = file.with_name(f'.{file.name}.partial-{os.getpid()}')
-        try:
-            with open(partial, 'w', encoding='utf-8') as stream:
-                json.dump(self.to_dict(), stream, indent=1)
-                stream.flush()
-                os.fsync(stream.fileno())
-            os.replace(partial, file)
-        except OSError as error:
-            partial.unlink(missing_ok=True)
-            raise UserError(f'cannot write {file}: {error.strerror}') from error
+        write_atomically(file, json.dumps(self.to_dict(), indent=1))
 
     def text(self, examples: int = 5) -> str:
         """For people: what was counted, then each kind of finding with a few examples."""

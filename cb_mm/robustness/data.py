@@ -20,12 +20,12 @@ from mmengine.dataset import pseudo_collate
 from mmengine.registry import DATASETS, FUNCTIONS, TRANSFORMS
 from torch.utils.data import DataLoader, Dataset
 
+from ..atomic import write_atomically
 from ..corruption import ImageCorruption, corrupt_dataset_cfg
 from ..errors import UserError
 from .identity import data_digest, image_path, short_names
 from .image_store import ImageStore, step_lists, store_loaders
 from .jobs import Job
-from .records import write_atomically
 
 _LOADER_OPTIONS = ('pin_memory', 'prefetch_factor', 'timeout', 'multiprocessing_context')
 

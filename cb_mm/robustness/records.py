@@ -6,7 +6,6 @@ recognised and dropped. Nothing is ever rewritten.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import os
@@ -14,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
+from ..atomic import sync_folder
 from ..errors import UserError
 
 try:
@@ -55,7 +55,7 @@ class RecordFile:
                 'about': plain(about or {}),
             }
             self._write(header)
-            _sync_folder(self.path.parent)
+            sync_folder(self.path.parent)
         else:
             if header.get('identity') != plain(identity):
                 self.close()
@@ -153,32 +153,6 @@ def plain(value: Any) -> Any:
     if value is None or isinstance(value, (str, bool, int, float)):
         return value
     return str(value)
-
-
-def write_atomically(path: str | Path, content: str | bytes) -> None:
-    """Write a whole file or nothing: a reader never sees half of it."""
-    path = Path(path)
-    draft = path.with_name(f'.{path.name}.{os.getpid()}.part')
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with draft.open('wb') as stream:
-            stream.write(content.encode() if isinstance(content, str) else content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        draft.replace(path)
-    except OSError as error:
-        draft.unlink(missing_ok=True)
-        raise UserError(f'cannot write {path}: {error.strerror}') from error
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make sure that the name of a new file is on disk too."""
-    with contextlib.suppress(OSError):  # some systems cannot open folders
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def _refusal(path: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> str:

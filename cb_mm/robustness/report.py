@@ -14,12 +14,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from ..atomic import write_atomically
 from ..errors import UserError
 from .jobs import CLEAN, title
 from .metrics import HEADLINES
 from .paper import paper_figures
 from .plots import draw_robustness
-from .records import plain, write_atomically
+from .records import plain
 from .statistics import WHAT_REPEATS_MEASURE, difference, mean_performance, retention, summarize
 from .tables import markdown
 

@@ -26,6 +26,7 @@ from mmengine.dist import broadcast_object_list, get_world_size, init_dist, is_m
 from tqdm import tqdm
 
 from .. import family
+from ..atomic import write_atomically
 from ..config import replace_sync_bn
 from ..errors import UserError
 from ..runner import RunOptions, check_data, prepare_config, start_processes
@@ -34,7 +35,7 @@ from .identity import config_digest, file_digest
 from .jobs import FGSM, Job, count, plan_cells, plan_jobs
 from .metrics import HEADLINES, Scores
 from .quiet import quiet
-from .records import RecordFile, write_atomically
+from .records import RecordFile
 from .report import check_comparable, read_results, write_report
 from .tester import ModelUnderTest, metric_configs
 

@@ -1,0 +1,64 @@
+"""Files that are whole or absent."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from cb_mm.atomic import draft_of, write_atomically
+from cb_mm.errors import UserError
+
+
+def names(folder) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_folders_are_made_and_nothing_else_is_left(tmp_path):
+    path = write_atomically(tmp_path / 'a' / 'b' / 'x.txt', 'grün')
+    assert path.read_text(encoding='utf-8') == 'grün'
+    write_atomically(path, b'\x00\x01')
+    assert path.read_bytes() == b'\x00\x01'
+    assert names(path.parent) == ['x.txt']
+
+
+def test_the_old_file_stays_when_writing_fails(tmp_path):
+    path = write_atomically(tmp_path / 'x.txt', 'old')
+
+    def fail() -> None:
+        with draft_of(path) as draft:
+            draft.write_text('half of the n')
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    assert path.read_text() == 'old'
+    assert names(tmp_path) == ['x.txt']
+
+
+def test_the_message_names_the_file(tmp_path):
+    (tmp_path / 'folder').mkdir()
+    (tmp_path / 'file').write_text('')
+    for path in (tmp_path / 'folder', tmp_path / 'file' / 'below'):
+        with pytest.raises(UserError, match='cannot write') as caught:
+            write_atomically(path, 'new')
+        assert str(path) in str(caught.value)
+    assert names(tmp_path) == ['file', 'folder']
+
+
+@pytest.mark.skipif(os.name != 'posix', reason='kill -9 is of POSIX')
+def test_a_kill_leaves_the_old_file(tmp_path):
+    path = write_atomically(tmp_path / 'x.txt', 'old')
+    script = f"""
+import os, signal
+from cb_mm.atomic import draft_of
+with draft_of({str(path)!r}) as draft:
+    draft.write_text('new')
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    done = subprocess.run([sys.executable, '-c', script], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert path.read_text() == 'old'
