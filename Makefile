@@ -7,10 +7,12 @@
 # FAMILY=openmmlab uses the original OpenMMLab releases, in an environment of their own.
 # PYTHON=python3.12 chooses the interpreter.
 
+comma := ,
 FAMILY ?= onedl
 PYTHON ?= python3
 VENV := $(if $(filter onedl,$(FAMILY)),.venv,.venv-$(FAMILY))
 BIN := $(VENV)/bin
+EXTRAS := $(if $(filter onedl,$(FAMILY)),onedl$(comma)pretrain,openmmlab$(comma)pretrain-openmmlab)
 
 ifeq ($(filter $(FAMILY),onedl openmmlab),)
 $(error FAMILY is "$(FAMILY)"; it must be onedl or openmmlab)
@@ -40,7 +42,7 @@ build-env:
 	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
 	MMCV_WITH_OPS=0 $(BIN)/python -m pip install --quiet --progress-bar off \
-		--constraint constraints.txt --editable ".[$(FAMILY),dev]"
+		--constraint constraints.txt --editable ".[$(EXTRAS),dev]"
 	$(BIN)/python -m pip install --quiet --progress-bar off --no-deps --force-reinstall \
 		--constraint constraints.txt opencv-python-headless
 	$(BIN)/python -m cb_mm.doctor
