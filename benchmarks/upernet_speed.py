@@ -67,6 +67,7 @@ def build(arch: str, size: int, batch: int) -> dict:
             num_layers=12, num_heads=heads, out_indices=(3, 5, 7, 11), drop_path_rate=0.1,
         )  # fmt: skip
         config.model.decode_head.type = 'UPerHead'
+        config.model.auxiliary_head.type = 'FCNHead'
         if name == 'mmseg, MLN':
             scales = [4, 2, 1, 0.5]
             config.model.neck = dict(

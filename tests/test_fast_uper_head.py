@@ -194,6 +194,27 @@ def test_winograd(size, bias):
         torch.testing.assert_close(winograd_conv2d(*numbers), expected, rtol=0, atol=error)
 
 
+@pytest.mark.parametrize('size', [(8, 8), (9, 14), (3, 5), (1, 1)])
+@pytest.mark.parametrize('which', ['both', 'input', 'weight'])
+def test_winograd_gradients(size, which):
+    generator = torch.Generator().manual_seed(3)
+    x, weight = (
+        torch.randn(*shape, generator=generator, dtype=torch.float64)
+        for shape in ((2, 7, *size), (5, 7, 3, 3))
+    )
+    leaves = {'both': [x, weight], 'input': [x], 'weight': [weight]}[which]
+    for leaf in leaves:
+        leaf.requires_grad_()
+    ours, theirs = winograd_conv2d(x, weight), F.conv2d(x, weight, padding=1)
+    direction = torch.randn(ours.shape, generator=generator, dtype=torch.float64)
+    for our_grad, their_grad in zip(
+        torch.autograd.grad(ours, leaves, direction),
+        torch.autograd.grad(theirs, leaves, direction),
+        strict=True,
+    ):
+        torch.testing.assert_close(our_grad, their_grad, rtol=0, atol=1e-11)
+
+
 @pytest.mark.slow
 def test_outputs_equal_at_the_paper_width():
     """512 channels at a size where every shorter way is taken."""
@@ -204,6 +225,12 @@ def test_outputs_equal_at_the_paper_width():
         ours, theirs = fast.eval()(maps), slow.eval()(maps)
     assert 1 < theirs.std() < 100
     assert (ours - theirs).abs().max() < 1e-4 * theirs.abs().max()
+    gradients = []
+    for head in (fast, slow):
+        head.eval()(maps).square().mean().backward()
+        gradients.append({key: p.grad for key, p in head.named_parameters()})
+    for key, gradient in gradients[1].items():
+        assert relative(gradients[0][key], gradient) < 1e-3, key
 
 
 def test_checkpoints_fit_both_ways():

@@ -12,16 +12,17 @@ from mmseg.models.utils import resize
 from torch import Tensor, nn
 
 from .upsampled_conv import conv_upsampled
+from .upsampled_loss import UpsampledLoss
 
 
 @MODELS.register_module()
-class FastUPerHead(UPerHead):
+class FastUPerHead(UpsampledLoss, UPerHead):
     """UPerHead whose two bottlenecks do not convolve upsampled maps.
 
     Most of UPerHead's work is a 3×3 convolution over four levels of which three were upsampled by
     2, 4 and 8. `conv_upsampled` computes the same sum from the levels in their own size. The
-    bottleneck of the pooling pyramid gains in the same way. In inference on the CPU, large 3×3
-    convolutions are computed by Winograd's way.
+    bottleneck of the pooling pyramid gains in the same way. On the CPU, large 3×3 convolutions are
+    computed by Winograd's way. The loss does not upsample the logits as a whole.
 
     Arguments, state-dict keys and initial values are those of mmseg's UPerHead, so checkpoints
     fit both ways; results differ by float rounding.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-_LOCATIONS = ('cb_mm.models.fast_uper_head',)
+_LOCATIONS = ('cb_mm.models.fast_uper_head', 'cb_mm.models.upsampled_loss')
 
 
 def register() -> None:

@@ -1,4 +1,4 @@
-"""3×3 convolution with a quarter of the multiplications, for inference on the CPU.
+"""3×3 convolution with a quarter of the multiplications, on the CPU.
 
 Winograd's F(4×4, 3×3): 4×4 outputs come from 6×6 inputs by 36 products instead of 144. With many
 channels the products are 36 matrix products, and the rest is cheap. torch's own convolution on
@@ -12,11 +12,14 @@ at 512 channels.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 _POINTS = (0.0, 0.5**0.5, -(0.5**0.5), 2**0.5, -(2**0.5))
 _TILE, _WINDOW = 4, 6  # outputs and inputs along a side
@@ -25,7 +28,7 @@ _TILE, _WINDOW = 4, 6  # outputs and inputs along a side
 def conv2d(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Convolution with stride 1 that keeps the size, (B, C, H, W) -> (B, K, H, W); k odd.
 
-    By Winograd's way where that is faster and nobody asks for gradients.
+    By Winograd's way where that is faster.
     """
     if _pays(x, weight):
         return winograd_conv2d(x, weight, bias)
@@ -33,7 +36,7 @@ def conv2d(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def _pays(x: Tensor, weight: Tensor) -> bool:
-    if torch.compiler.is_compiling() or torch.jit.is_tracing() or torch.is_grad_enabled():
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():
         return False
     wide_and_large = min(weight.shape[:2]) >= 256 and x.shape[2] * x.shape[3] >= 4096
     plain = x.device.type == 'cpu' and x.dtype == weight.dtype == torch.float32
@@ -47,21 +50,77 @@ def _pays(x: Tensor, weight: Tensor) -> bool:
 
 def winograd_conv2d(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """The 3×3 convolution; the result is in the channels-last memory format."""
-    (batch, channels, height, width), outputs = x.shape, weight.shape[0]
-    spread_input, spread_weight, gather = _transforms(x.dtype)
-    down, across = -(-height // _TILE), -(-width // _TILE)
-    bottom, right = _TILE * down - height, _TILE * across - width
-    padded = F.pad(x.permute(0, 2, 3, 1), (0, 0, 1, 1 + right, 1, 1 + bottom))
-    windows = padded.unfold(1, _WINDOW, _TILE).unfold(2, _WINDOW, _TILE)
-    windows = windows.permute(4, 5, 0, 1, 2, 3).reshape(_WINDOW**2, -1)
-    values = (spread_input @ windows).view(_WINDOW**2, -1, channels)
-    kernel = weight.permute(2, 3, 1, 0).reshape(9, -1)
-    kernel = (spread_weight @ kernel).view(_WINDOW**2, channels, outputs)
-    products = torch.bmm(values, kernel).view(_WINDOW**2, -1)
+    out = _WinogradConvolution.apply(x, weight)
+    return out if bias is None else out + bias[:, None, None]
+
+
+class _WinogradConvolution(torch.autograd.Function):
+    """Both gradients are convolutions as well, and gain as much."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        values = _input_values(x)
+        if ctx.needs_input_grad[1]:
+            ctx.save_for_backward(values, weight)
+        elif ctx.needs_input_grad[0]:
+            ctx.save_for_backward(None, weight)
+        return _convolve(values, weight, x.shape)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        values, weight = ctx.saved_tensors
+        grad_x = grad_weight = None
+        if ctx.needs_input_grad[0]:
+            turned = weight.flip(2, 3).transpose(0, 1)
+            grad_x = _convolve(_input_values(grad), turned, grad.shape)
+        if ctx.needs_input_grad[1]:
+            products = torch.bmm(values.transpose(1, 2), _output_values(grad))
+            _, spread_weight, _ = _transforms(grad.dtype)
+            taps = spread_weight.T @ products.view(_WINDOW**2, -1)
+            grad_weight = taps.view(3, 3, *products.shape[1:]).permute(3, 2, 0, 1)
+        return grad_x, grad_weight
+
+
+def _convolve(values: Tensor, weight: Tensor, shape: Sequence[int]) -> Tensor:
+    """From the values (36, tiles, C) of a map of that shape to the result (B, K, H, W)."""
+    (batch, channels, height, width), outputs = shape, weight.shape[0]
+    _, spread_weight, gather = _transforms(values.dtype)
+    kernel = spread_weight @ weight.permute(2, 3, 1, 0).reshape(9, -1)
+    products = torch.bmm(values, kernel.view(_WINDOW**2, channels, outputs)).view(_WINDOW**2, -1)
+    down, across = _tiles(height), _tiles(width)
     tiles = (gather @ products).view(_TILE, _TILE, batch, down, across, outputs)
     out = tiles.permute(2, 3, 0, 4, 1, 5).reshape(batch, _TILE * down, _TILE * across, outputs)
-    out = out[:, :height, :width]
-    return (out if bias is None else out + bias).permute(0, 3, 1, 2)
+    return out[:, :height, :width].permute(0, 3, 1, 2)
+
+
+def _input_values(x: Tensor) -> Tensor:
+    """Values of each window at the points: (B, C, H, W) -> (36, tiles, C)."""
+    spread_input, _, _ = _transforms(x.dtype)
+    padded = _pad_to_tiles(x, border=1)
+    windows = padded.unfold(1, _WINDOW, _TILE).unfold(2, _WINDOW, _TILE)
+    windows = windows.permute(4, 5, 0, 1, 2, 3).reshape(_WINDOW**2, -1)
+    return (spread_input @ windows).view(_WINDOW**2, -1, x.shape[1])
+
+
+def _output_values(grad: Tensor) -> Tensor:
+    """The way back from tiles of the result: (B, K, H, W) -> (36, tiles, K)."""
+    _, _, gather = _transforms(grad.dtype)
+    batch, outputs, height, width = grad.shape
+    split = (batch, _tiles(height), _TILE, _tiles(width), _TILE, outputs)
+    tiles = _pad_to_tiles(grad, border=0).view(split).permute(2, 4, 0, 1, 3, 5)
+    return (gather.T @ tiles.reshape(_TILE**2, -1)).view(_WINDOW**2, -1, outputs)
+
+
+def _tiles(length: int) -> int:
+    return -(-length // _TILE)
+
+
+def _pad_to_tiles(x: Tensor, border: int) -> Tensor:
+    """Zeros around a map, up to whole tiles: (B, C, H, W) -> (B, H', W', C)."""
+    bottom, right = (_TILE * _tiles(length) - length for length in x.shape[2:])
+    sides = (0, 0, border, border + right, border, border + bottom)
+    return F.pad(x.permute(0, 2, 3, 1), sides).contiguous()
 
 
 @lru_cache(maxsize=4)

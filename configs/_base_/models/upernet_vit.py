@@ -34,7 +34,7 @@ model = dict(
         loss_decode=dict(type='CrossEntropyLoss', use_sigmoid=False, loss_weight=1.0),
     ),
     auxiliary_head=dict(
-        type='FCNHead',
+        type='FastFCNHead',
         in_index=2,
         channels=256,
         num_convs=1,

@@ -1,0 +1,146 @@
+"""Cross-entropy of upsampled logits, without the upsampled logits.
+
+mmseg's heads bring logits from stride 4 to the size of the labels before the loss. For 150 classes
+at 512 × 512 that is 157 MB an image, written and read again by softmax, its gradient and the
+gradient of upsampling: nearly half of a training step on the CPU, and most of its memory. Here a
+few rows at a time are upsampled, turned into loss and gradient, and forgotten. The gradient is
+that of the logits as they were, because upsampling is linear; it is kept from the forward pass, as
+the loss is one number.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from mmengine.registry import MODELS
+from mmseg.models.decode_heads import FCNHead
+from mmseg.models.losses import CrossEntropyLoss
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from .upsampled_conv import shifted_upsampling
+
+_CHUNK = 2**20  # numbers in a chunk of upsampled rows: they should stay in the cache
+
+
+class UpsampledLoss:
+    """For decode heads of mmseg: the same losses and accuracy, for less time and memory.
+
+    Heads with another loss than one plain softmax cross-entropy, or with a sampler, are left to
+    mmseg.
+    """
+
+    def loss_by_feat(self, seg_logits: Tensor, batch_data_samples: list[Any]) -> dict[str, Tensor]:
+        """Losses and accuracy of logits (B, classes, h, w)."""
+        criterion = self.loss_decode
+        if self.sampler is not None or not _is_plain(criterion) or torch.compiler.is_compiling():
+            return super().loss_by_feat(seg_logits, batch_data_samples)
+        labels = self._stack_batch_gt(batch_data_samples).squeeze(1)
+        total, correct = UpsampledCrossEntropy.apply(
+            seg_logits, labels, self.ignore_index, self.align_corners
+        )
+        valid = (labels != self.ignore_index).sum()
+        count = valid if criterion.avg_non_ignore else labels.numel()
+        tiny = torch.finfo(torch.float32).eps  # mmseg's, for a batch where nothing is labelled
+        return {
+            criterion.loss_name: criterion.loss_weight * (total / (count + tiny)),
+            'acc_seg': (correct + tiny) * (100.0 / (valid + tiny)),
+        }
+
+
+@MODELS.register_module()
+class FastFCNHead(UpsampledLoss, FCNHead):
+    """mmseg's FCNHead, same arguments, keys and results, with the cheaper loss."""
+
+
+def _is_plain(criterion: Any) -> bool:
+    return (
+        type(criterion) is CrossEntropyLoss
+        and not criterion.use_sigmoid
+        and not criterion.use_mask
+        and criterion.class_weight is None
+        and criterion.reduction == 'mean'
+    )
+
+
+class UpsampledCrossEntropy(torch.autograd.Function):
+    """Sum of the loss over all labelled pixels, and how many of them the largest logit gets right.
+
+    ``apply(logits, labels, ignore_index, align_corners)`` with logits (B, C, h, w) and labels
+    (B, H, W) is ``cross_entropy(interpolate(logits, (H, W)), labels, reduction='sum')``.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, logits: Tensor, labels: Tensor, ignore_index: int, align_corners: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Loss and hits, each of shape (1,) in float32 or better."""
+        (_, classes, h, w), (height, width) = logits.shape, labels.shape[1:]
+        _require_in_range(labels, classes, ignore_index)
+        exact = torch.promote_types(logits.dtype, torch.float32)
+        maps = logits.detach().to(exact).permute(0, 2, 3, 1)
+        options = dict(taps=1, align_corners=align_corners, like=maps)
+        rows = shifted_upsampling(h, height, **options)[..., 0]
+        columns = shifted_upsampling(w, width, **options)[..., 0]
+        total, hits = maps.new_zeros(1), maps.new_zeros(1)
+        needed, grads = ctx.needs_input_grad[0], []
+        step = max(_CHUNK // (width * classes), 1)
+        for image, label in zip(maps, labels, strict=True):
+            wide = torch.matmul(columns, image).view(h, -1)
+            wide_grad = torch.zeros_like(wide) if needed else None
+            for top in range(0, height, step):
+                part = slice(top, min(top + step, height))
+                source = _sources(top, part.stop, h, height, align_corners)
+                shares = rows[part, source]
+                scores = (shares @ wide[source]).view(-1, classes)
+                loss, right, slope = _loss(scores, label[part].reshape(-1, 1), ignore_index)
+                total += loss
+                hits += right
+                if needed:
+                    wide_grad[source].addmm_(shares.T, slope.view(len(shares), -1))
+            if needed:
+                grads.append(torch.matmul(columns.T, wide_grad.view(h, width, classes)))
+        if needed:
+            ctx.save_for_backward(torch.stack(grads).permute(0, 3, 1, 2).to(logits.dtype))
+        ctx.mark_non_differentiable(hits)
+        return total, hits
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_total: Tensor, _: Any) -> tuple[Tensor, None, None, None]:
+        """The gradient found in the forward pass, times that of the sum."""
+        (grad,) = ctx.saved_tensors
+        return grad * grad_total, None, None, None
+
+
+def _loss(scores: Tensor, labels: Tensor, ignore_index: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Summed loss, hits and gradient of scores (N, C) with labels (N, 1)."""
+    known = labels != ignore_index
+    index = labels.masked_fill(~known, 0)
+    hits = ((scores.argmax(dim=1, keepdim=True) == index) & known).sum()
+    logs = torch.log_softmax(scores, dim=1)
+    share = known.to(logs.dtype)
+    loss = -(logs.gather(1, index) * share).sum()
+    slope = logs.exp_().mul_(share)
+    return loss, hits, slope.scatter_add_(1, index, -share)
+
+
+def _sources(top: int, stop: int, length: int, new_length: int, align_corners: bool) -> slice:
+    """The rows that the upsampled rows from top to stop are made of."""
+    if align_corners:
+        scale = (length - 1) / max(new_length - 1, 1)
+        first, last = top * scale, (stop - 1) * scale
+    else:
+        scale = length / new_length
+        first, last = (top + 0.5) * scale - 0.5, (stop - 0.5) * scale - 0.5
+    # One more on either side: rounding here may differ from torch's.
+    return slice(max(int(first) - 1, 0), min(int(last) + 3, length))
+
+
+def _require_in_range(labels: Tensor, classes: int, ignore_index: int) -> None:
+    if not labels.is_cpu:  # elsewhere looking at a value would wait for the device
+        return
+    wrong = labels[((labels < 0) | (labels >= classes)) & (labels != ignore_index)]
+    if len(wrong):
+        raise IndexError(f'Target {int(wrong[0])} is out of bounds.')  # torch's own words
