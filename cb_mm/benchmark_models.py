@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from . import benchmark
-from .bfloat16 import avoid_broken_amx
 from .errors import UserError
+from .speed import compile_parts, prepare_autocast, use_channels_last
 
 #: Ways to run a model that keep its result, or nearly; option of the tool -> how it is shown.
 VARIANTS = {'channels_last': 'channels last', 'bf16': 'bf16 autocast', 'compile': 'torch.compile'}
@@ -102,15 +102,11 @@ def build_subject(
     make = _segmentation_sample if scope == 'mmseg' else _detection_sample
     samples = [make(model, size, index).to(get_device()) for index in range(batch)]
     if variant == 'channels_last':
-        model = model.to(memory_format=torch.channels_last)
-        images = images.contiguous(memory_format=torch.channels_last)
+        use_channels_last(model)
     elif variant == 'bf16':
-        avoid_broken_amx()
+        prepare_autocast()
     elif variant == 'compile':
-        for part in ('backbone', 'neck', 'decode_head', 'auxiliary_head'):
-            module = getattr(model, part, None)
-            if isinstance(module, nn.Module):  # mmseg calls the heads' forward by its name
-                module.forward = torch.compile(module.forward)
+        compile_parts(model)
     label = f'{name}, {VARIANTS[variant]}' if variant else name
     return Subject(label, model, images, samples, bf16=variant == 'bf16')
 

@@ -23,11 +23,11 @@ from mmengine.model import is_model_wrapper
 from mmengine.runner import IterBasedTrainLoop, Runner
 
 from . import checkpoint, family
-from .bfloat16 import avoid_broken_amx
 from .config import apply_schedule, dataset_configs, load_config, replace_sync_bn, set_data_root
 from .data.check import check_ade20k, check_coco
 from .data.report import require
 from .errors import UserError
+from .speed import compile_parts, prepare_autocast, use_channels_last
 
 LOGGERS = {'tensorboard': 'TensorboardVisBackend', 'wandb': 'WandbVisBackend'}
 
@@ -43,6 +43,9 @@ class RunOptions:
     launcher: str = 'none'
     cfg_options: Sequence[str] = ()
     trust_checkpoint: bool = False
+    amp: bool = False
+    channels_last: bool = False
+    compile: bool = False
 
 
 @dataclass
@@ -52,7 +55,6 @@ class TrainOptions(RunOptions):
     schedule: str | None = None
     init: str | None = None
     resume: str | None = None  # 'auto' or a file
-    amp: bool = False
     auto_scale_lr: bool = False
     logger: str | None = None
 
@@ -142,6 +144,11 @@ def train(options: TrainOptions) -> Runner:
     _choose_start(config, options.resume)
     start_processes(config)
     runner = _build_quietly(config)
+    model = runner.model.module if is_model_wrapper(runner.model) else runner.model
+    if options.channels_last:
+        use_channels_last(model)
+    if options.compile:
+        compile_parts(model)
     runner.register_hook(StartReport(options), priority='VERY_LOW')
     runner.train()
     return runner
@@ -170,8 +177,7 @@ def _use_amp(config: Config) -> None:
         wrapper.type, wrapper.loss_scale = 'AmpOptimWrapper', 'dynamic'
     else:
         wrapper.type = 'Bfloat16OptimWrapper'
-        if avoid_broken_amx():
-            print('--amp: the AMX instructions of this CPU do not work; they are not used.')
+        prepare_autocast()
 
 
 def _add_logger(config: Config, name: str) -> None:

@@ -104,6 +104,23 @@ def test_refusal_with_two_processes_ends(seg, undisturbed, tmp_path):
     assert 'Error: ' not in done.stderr.split('holds the results')[0]
 
 
+def test_half_precision_is_another_test(seg, tmp_path):
+    """In a process of its own: on some machines bfloat16 must be prepared before it is used."""
+    plan = ('--limit', 4, '--out', tmp_path / 'exact')
+    assert main(seg.words(*plan, '--channels-last')) == 0
+    assert main(seg.words(*plan)) == 0, 'the memory format does not matter'
+    done = run(
+        'test.py', *seg.words('--limit', 4, '--out', tmp_path / 'half', '--amp'), cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    exact, half = (
+        records(tmp_path / name)['clean']['metrics']['mIoU'] for name in ('exact', 'half')
+    )
+    assert exact == pytest.approx(half, abs=1.0)
+    header = json.loads((tmp_path / 'half' / 'results.jsonl').read_text().splitlines()[0])
+    assert header['identity']['amp'], 'results of both never meet in one file'
+
+
 def test_plain_testing_without_options(seg, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(seg.words()) == 0

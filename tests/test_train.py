@@ -285,8 +285,8 @@ def test_a_used_work_directory_is_not_overwritten(undisturbed, scenes):
 def test_loggers_amp_and_scaled_lr(scenes, tmp_path):
     config = write_config(tmp_path, SMALL_UPERNET)
     done = train(config, scenes.ade20k, tmp_path / 'work', '--logger', 'tensorboard', '--amp',
-                 '--auto-scale-lr', '--seed', 7, '--cfg-options', 'train_cfg.max_iters=2',
-                 'train_dataloader.batch_size=2')  # fmt: skip
+                 '--channels-last', '--auto-scale-lr', '--seed', 7, '--cfg-options',
+                 'train_cfg.max_iters=2', 'train_dataloader.batch_size=2')  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     assert 'lr       0.00025' in done.stdout
     assert 'scaled to this batch from 4' in done.stdout

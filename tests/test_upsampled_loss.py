@@ -122,6 +122,17 @@ def test_half_precision_keeps_its_type():
     assert small.grad.dtype == torch.bfloat16
 
 
+def test_under_autocast():
+    fast, slow = head('FastFCNHead'), head('FCNHead')
+    logits, labels = case(SIZES['times four'])
+    small = logits.detach().bfloat16().requires_grad_()
+    with torch.autocast('cpu', torch.bfloat16):
+        found = fast.loss_by_feat(small, samples(labels))['loss_ce']
+    expected = slow.loss_by_feat(small.float(), samples(labels))['loss_ce']
+    torch.testing.assert_close(found.squeeze(), expected)
+    found.sum().backward()
+
+
 def test_label_out_of_range():
     logits, labels = case(SIZES['odd'])
     labels[0, 0, 0] = 7

@@ -47,6 +47,11 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     add('--show-dir', metavar='DIR', help='draw predictions over the images, there')
     add('--cache-mb', type=int, default=2048, metavar='N', help='most memory for decoded images '
         'and label maps, in MiB a process (2048)')  # fmt: skip
+    add('--amp', action='store_true', help='half precision: float16 on GPU, bfloat16 on CPU')
+    add('--channels-last', action='store_true', help='the memory format that most convolutions '
+        'prefer; same result')  # fmt: skip
+    add('--compile', action='store_true', help='torch.compile for backbone, neck and heads: '
+        'minutes at the start, less later; same result')  # fmt: skip
     add('--data-root', metavar='DIR', help="folder of the data set, instead of the config's")
     add('--cfg-options', nargs='+', default=[], metavar='KEY=VALUE', help='change the config, such '
         'as test_dataloader.batch_size=4')  # fmt: skip

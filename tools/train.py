@@ -31,6 +31,10 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     add('--resume', nargs='?', const='auto', metavar='CKPT', help='go on from this checkpoint, or '
         'from the last whole one in the work directory')  # fmt: skip
     add('--amp', action='store_true', help='mixed precision: float16 on GPU, bfloat16 on CPU')
+    add('--channels-last', action='store_true', help='the memory format that most convolutions '
+        'prefer; same result')  # fmt: skip
+    add('--compile', action='store_true', help='torch.compile for backbone, neck and heads: '
+        'minutes at the start, less later; same result')  # fmt: skip
     add('--auto-scale-lr', action='store_true', help="scale the lr by batch / recipe's batch")
     add('--seed', type=int, metavar='N', help="seed of everything random (default: the config's)")
     add('--logger', choices=['tensorboard', 'wandb'], help='log there too')

@@ -37,9 +37,10 @@ class UpsampledLoss:
         if self.sampler is not None or not _is_plain(criterion) or torch.compiler.is_compiling():
             return super().loss_by_feat(seg_logits, batch_data_samples)
         labels = self._stack_batch_gt(batch_data_samples).squeeze(1)
-        total, correct = UpsampledCrossEntropy.apply(
-            seg_logits, labels, self.ignore_index, self.align_corners
-        )
+        with torch.autocast(seg_logits.device.type, enabled=False):  # losses are of full precision
+            total, correct = UpsampledCrossEntropy.apply(
+                seg_logits, labels, self.ignore_index, self.align_corners
+            )
         valid = (labels != self.ignore_index).sum()
         count = valid if criterion.avg_non_ignore else labels.numel()
         tiny = torch.finfo(torch.float32).eps  # mmseg's, for a batch where nothing is labelled

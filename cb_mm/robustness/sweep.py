@@ -30,6 +30,7 @@ from ..atomic import write_atomically
 from ..config import replace_sync_bn
 from ..errors import UserError
 from ..runner import RunOptions, check_data, prepare_config, start_processes
+from ..speed import compile_parts, use_channels_last
 from .data import labels_without_image
 from .identity import config_digest, file_digest
 from .jobs import FGSM, Job, count, plan_cells, plan_jobs
@@ -93,7 +94,12 @@ def sweep(options: SweepOptions) -> Path:
             save_to=options.save_corrupted,
             show_to=options.show_dir,
             attacks=any(job.cell.name == FGSM for job in jobs),
+            amp=options.amp,
         )
+        if options.channels_last:
+            use_channels_last(tester.model)
+        if options.compile:
+            compile_parts(tester.model)
         identity = {
             'config': config_digest(config),
             'checkpoint': checkpoint,
@@ -103,6 +109,8 @@ def sweep(options: SweepOptions) -> Path:
             'repeats': max(job.repeat for job in jobs) + 1,
             'cells': [cell.key for cell in cells],
         }
+        if options.amp:  # the only way to run that is meant to move figures
+            identity['amp'] = True
         if other is not None:
             check_comparable(identity, other)
         out = Path(options.out or _default_folder(config, options, identity))

@@ -15,6 +15,7 @@ from mmengine.utils.dl_utils import set_multi_processing
 
 from ..errors import UserError
 from ..replay import derive_seed
+from ..speed import prepare_autocast
 from .data import JobLoader, SweepDataset, write_picture
 from .fgsm import fgsm, truth_dataset_cfg
 from .image_store import ImageStore
@@ -37,6 +38,7 @@ class ModelUnderTest:
         save_to: folder for corrupted images.
         show_to: folder for predictions drawn over the images.
         attacks: whether any job is an attack.
+        amp: run the model in half precision.
     """
 
     def __init__(
@@ -51,10 +53,13 @@ class ModelUnderTest:
         save_to: str | None = None,
         show_to: str | None = None,
         attacks: bool = False,
+        amp: bool = False,
     ) -> None:
         _set_environment(config)
+        if amp:
+            prepare_autocast()
         self.seed, self.save_to, self.show_to = seed, save_to, show_to
-        self.fp16 = bool((config.get('test_cfg') or {}).get('fp16', False))
+        self.half = amp or bool((config.get('test_cfg') or {}).get('fp16', False))
         loading = config.test_dataloader
         workers = max(loading.get('num_workers', 0), 1)
         truth = None
@@ -93,7 +98,7 @@ class ModelUnderTest:
     @torch.no_grad()
     def _predict(self, batch: Any) -> Sequence[Any]:
         try:
-            with autocast(enabled=self.fp16):
+            with autocast(enabled=self.half):
                 return self.model.test_step(batch)
         except AssertionError as error:
             if 'image size in a batch' in str(error):
