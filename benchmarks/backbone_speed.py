@@ -1,4 +1,6 @@
-"""How fast the backbone is: ViTCB without CB, with CB and CB_S, against timm's and mmseg's ViT.
+"""How fast the backbone is: ViTCB without CB, with CB and CB_S, against other libraries' ViTs.
+
+The others are timm's, mmseg's and, where it is installed, mmpretrain's.
 
 ViT-S, four maps, random weights. All run in turns in one process, on one thread; compared is the
 processor time of the process, which other programs on the machine disturb least.
@@ -15,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +33,17 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
         allow_abbrev=False,
     )
     parser.add_argument('--size', type=int, default=512, metavar='N', help='image side (512)')
-    parser.add_argument('--repeats', type=int, default=15, metavar='N', help='turns each (15)')
+    parser.add_argument('--repeats', type=int, default=21, metavar='N', help='forward turns (21)')
+    parser.add_argument(
+        '--train-repeats', type=int, default=9, metavar='N', help='turns forward and backward (9)'
+    )
     parser.add_argument('--threads', type=int, default=1, metavar='N', help='threads (1)')
     parser.add_argument(
         '--out', default=str(HERE / 'results'), metavar='DIR', help='folder of the results'
     )
     args = parser.parse_args(argv)
-    if min(args.size, args.repeats, args.threads) < 1:
-        parser.error('--size, --repeats and --threads are at least 1')
+    if min(args.size, args.repeats, args.train_repeats, args.threads) < 1:
+        parser.error('all numbers are at least 1')
     return args
 
 
@@ -65,13 +71,20 @@ def build(size: int) -> dict[str, Any]:
     mmseg = VisionTransformer(
         img_size=size, patch_size=16, embed_dims=384, num_layers=12, num_heads=6, out_indices=OUT
     )
-    return {
+    models = {
         'ViTCB': ours(None),
         'ViTCB, CB': ours('cb'),
         'ViTCB, CB_S': ours('cb_s'),
         'timm': TimmMaps(),
         "mmseg's ViT": mmseg,
     }
+    if find_spec('mmpretrain') is not None:
+        from mmpretrain.models import VisionTransformer as Pretrained
+
+        models["mmpretrain's ViT"] = Pretrained(
+            arch='deit-small', img_size=size, out_indices=OUT, out_type='featmap'
+        )
+    return models
 
 
 def broadcast_alone(size: int) -> dict[str, float]:
@@ -121,7 +134,7 @@ def run(args: argparse.Namespace) -> None:
         for model in models.values():
             model.train(job is both)
         jobs = {name: (lambda model=model, job=job: job(model)) for name, model in models.items()}
-        times = time_in_turns(jobs, args.repeats)
+        times = time_in_turns(jobs, args.repeats if job is forward else args.train_repeats)
         print(f'\n| {kind} | CPU ms, median | fastest |\n|---|---|---|')
         for name, found in times.items():
             report['rows'].setdefault(name, {})[kind] = found.summary()

@@ -12,7 +12,7 @@ Examples:
   python benchmarks/upernet_speed.py
   python benchmarks/upernet_speed.py --arch tiny --repeats 9 --train-repeats 0 --out /tmp
 
-Writes upernet_speed.json and upernet_speed.png.
+Writes upernet_speed_ARCH.json and .png.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def _time(arch: str, kind: str, jobs: dict, args: argparse.Namespace, report: di
         )
 
 
-def chart(report: dict) -> bytes:
+def chart(arch: str, report: dict) -> bytes:
     """PNG: processor seconds of every model; the lighter end is from the fastest to the median."""
     from io import BytesIO
 
@@ -138,9 +138,7 @@ def chart(report: dict) -> bytes:
     from matplotlib.figure import Figure
 
     kinds = [
-        (f'ViT-{arch}, {kind}', {n: row[kind] for n, row in report[arch].items() if kind in row})
-        for arch in CONFIGS
-        if arch in report
+        (f'ViT-{arch}, {kind}', {n: row[kind] for n, row in report.items() if kind in row})
         for kind in ('forward', 'training step')
     ]
     kinds = [(title, rows) for title, rows in kinds if rows]
@@ -172,13 +170,13 @@ def run(args: argparse.Namespace) -> None:
     from cb_mm.benchmark import machine
 
     torch.set_num_threads(args.threads)
-    report = {'machine': machine(), 'size': args.size, 'repeats': args.repeats}
-    report['train_repeats'] = args.train_repeats
+    about = {'machine': machine(), 'size': args.size, 'repeats': args.repeats}
+    about['train_repeats'] = args.train_repeats
     for arch in args.arch:
-        report[arch] = measure(arch, args)
-        file = Path(args.out) / 'upernet_speed.json'
-        write_atomically(file, json.dumps(report, indent=1) + '\n')
-        write_atomically(file.with_suffix('.png'), chart(report))
+        rows = measure(arch, args)
+        file = Path(args.out) / f'upernet_speed_{arch}.json'
+        write_atomically(file, json.dumps({**about, 'rows': rows}, indent=1) + '\n')
+        write_atomically(file.with_suffix('.png'), chart(arch, rows))
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -88,10 +88,12 @@ def _wait_for_gpu() -> None:
 
 
 def ratio(ours: Times, theirs: Times, clock: str = 'cpu') -> dict[str, float]:
-    """Ours / theirs: the quotient of the medians, and quartiles of the quotients turn by turn."""
+    """Ours / theirs: median and quartiles of the quotients turn by turn.
+
+    Turns of one round lie close together, so that a machine that slows down slows both.
+    """
     mine, peer = getattr(ours, clock), getattr(theirs, clock)
-    low, _, high = quartiles([a / b for a, b in zip(mine, peer, strict=True)])
-    middle = statistics.median(mine) / statistics.median(peer)
+    low, middle, high = quartiles([a / b for a, b in zip(mine, peer, strict=True)])
     return {'ratio': middle, 'lower_quartile': low, 'upper_quartile': high, 'clock': clock}
 
 
