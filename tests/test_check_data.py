@@ -588,7 +588,8 @@ def test_tool_refuses_wrong_commands(words, capsys):
 
 
 def test_tool_says_when_the_result_cannot_be_written(scenes, tmp_path, capsys):
-    target = tmp_path / 'missing' / 'found.json'
+    (tmp_path / 'file').write_text('')
+    target = tmp_path / 'file' / 'found.json'
     code = tool()(['--dataset', 'ade20k', str(scenes.ade20k), '--json', str(target)])
     assert code == 2
     assert str(target) in capsys.readouterr().err
