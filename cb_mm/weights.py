@@ -100,10 +100,19 @@ def load_weights(
     """
     model = getattr(model, 'module', model)
     model = getattr(model, 'backbone', model)
+    # TimmCB is filled by the keys of the model inside; its authors may have used other ones.
+    adapt = getattr(model, 'adapt_weights', None)
+    model = getattr(model, 'weights_target', model)
     content, layout = read_weights(source, trust=trust)
     found = _find(content, layout, model, prefix)
     state_dict, changed = fit(found.state_dict, model)
-    report = _compare(str(source), found, state_dict, changed, model)
+    try:
+        report = _compare(str(source), found, state_dict, changed, model)
+    except UserError:
+        if adapt is None:
+            raise
+        state_dict = adapt(found.state_dict)
+        report = _compare(str(source), found, state_dict, changed, model)
     used = {key: value for key, value in state_dict.items() if key in model.state_dict()}
     broken = [key for key, value in used.items() if not torch.isfinite(value).all()]
     if broken:

@@ -3,6 +3,7 @@
 from . import mmseg_parts  # noqa: F401  (importing registers)
 from .layer_decay import ViTLayerDecayConstructor
 from .pyramid import FeaturePyramid
+from .timm_backbone import TimmCB
 from .vit import ViTCB
 
-__all__ = ['FeaturePyramid', 'ViTCB', 'ViTLayerDecayConstructor']
+__all__ = ['FeaturePyramid', 'TimmCB', 'ViTCB', 'ViTLayerDecayConstructor']
