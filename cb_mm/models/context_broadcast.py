@@ -223,5 +223,10 @@ def place(
                 f'position={position!r} needs blocks with the parts mlp.fc2 and attn.proj; '
                 f'{type(block).__name__} has no {path}.'
             ) from None
+        if not isinstance(last, nn.Linear):
+            raise UserError(
+                f'the {path} of {type(block).__name__} has no linear layers: use TimmCB for this '
+                'model.'
+            )
         width = last.in_features if position == 'mid' else last.out_features
         attach(host, build_broadcast(kind, width, scale_init, skip_tokens), where)

@@ -98,8 +98,8 @@ def add_context_broadcast(
         tokens: The tokens of a sequence that take part, a slice: they alone give to the mean and
             receive it. For a ViLT, 'image', 'text' or 'both'; padding then stays out of the mean.
             None: all.
-        channels_first: None finds it by the kind of the module's last layer: a convolution has its
-            channels first.
+        channels_first: None finds it by the width of the module's last layer; where the shape fits
+            both ways, a convolution's map has its channels first, everything else last.
         skip_tokens: Tokens at the start that stay out of the mean but receive it.
         scale_init: Initial value of CB_S's scales.
 
@@ -137,13 +137,14 @@ def add_context_broadcast(
         modalities.watch(model)
     for name, host in zip(names, hosts, strict=True):
         width, conv = measured[name] or (None, False)
-        first = conv if channels_first is None else channels_first
         module = build_broadcast(broadcast, width or 0, scale_init, skip_tokens)
         reference = next(host.parameters(), next(model.parameters(), None))
         if reference is not None:
             module.to(reference.device)
         module.train(host.training)
-        module.layout = TokenLayout(name, width, first, tokens, modalities)
+        module.layout = TokenLayout(
+            name, width, channels_first, conv, tokens, modalities
+        )
         host.add_module('broadcast', module)
         if where == 'input':
             host.register_forward_pre_hook(_change_input)

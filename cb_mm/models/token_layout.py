@@ -68,7 +68,9 @@ class TokenLayout:
     Args:
         where: Name of the layer, for messages.
         width: Channels that are expected, or None.
-        channels_first: (B, C, ...) instead of (B, ..., C).
+        channels_first: (B, C, ...) instead of (B, ..., C). None: whichever has that width; where
+            both have, first in the maps of a convolution, else last.
+        convolution: Whether a convolution is the last layer before.
         tokens: The tokens that take part: a slice, a name in `MODALITIES`, or None for all.
         modalities: What tells the places of the modalities.
     """
@@ -77,13 +79,15 @@ class TokenLayout:
         self,
         where: str,
         width: int | None = None,
-        channels_first: bool = False,
+        channels_first: bool | None = False,
+        convolution: bool = False,
         tokens: slice | str | None = None,
         modalities: Modalities | None = None,
     ) -> None:
         self.where = where
         self.width = width
         self.channels_first = channels_first
+        self.convolution = convolution
         self.tokens = tokens
         self.modalities = modalities
 
@@ -95,14 +99,8 @@ class TokenLayout:
                 f'{self.where} gives no tokens (B, N, C) or (B, H, W, C) but a tensor {what}. '
                 'Choose another pattern.'
             )
-        last = x.movedim(1, -1) if self.channels_first else x
-        if self.width is not None and last.shape[-1] != self.width:
-            fits = x.shape[-1 if self.channels_first else 1] == self.width
-            raise UserError(
-                f'{self.where} gives {tuple(x.shape)}, which has not its {self.width} channels '
-                f'{"first" if self.channels_first else "last"}. '
-                + (f'Set channels_first={not self.channels_first}.' if fits else 'Choose another pattern.')
-            )
+        first = self._channels_first(x)
+        last = x.movedim(1, -1) if first else x
         if broadcast.needs_class_token and last.ndim > 3:
             raise UserError(
                 f'{type(broadcast).__name__} needs a class token, but {self.where} gives a map of '
@@ -110,7 +108,20 @@ class TokenLayout:
             )
         tokens = last.flatten(1, -2)
         changed = self._chosen(broadcast, tokens).reshape(last.shape)
-        return changed.movedim(-1, 1) if self.channels_first else changed
+        return changed.movedim(-1, 1) if first else changed
+
+    def _channels_first(self, x: Tensor) -> bool:
+        fits = {first: self.width in (None, x.shape[1 if first else -1]) for first in (True, False)}
+        first = self.channels_first
+        if first is None:
+            first = fits[True] and (self.convolution and x.ndim > 3 if fits[False] else True)
+        if not fits[first]:
+            raise UserError(
+                f'{self.where} gives {tuple(x.shape)}, which has not its {self.width} channels '
+                f'{"first" if first else "last"}. '
+                + (f'Set channels_first={not first}.' if fits[not first] else 'Choose another pattern.')
+            )
+        return first
 
     def _chosen(self, broadcast: ContextBroadcast, x: Tensor) -> Tensor:
         if self.tokens is None:
