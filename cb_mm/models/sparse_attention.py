@@ -20,7 +20,7 @@ from .sparse_pattern import SparsePattern, SparsePlan, make_plan
 from .token_grid import TokenGrid
 
 #: Bytes of gathered keys and values at a time: on a CPU what its cache holds is fastest.
-_CPU_CHUNK, _GPU_CHUNK = 2 * 2**20, 128 * 2**20
+_CPU_CHUNK, _GPU_CHUNK = 4 * 2**20, 128 * 2**20
 #: Plans that a layer keeps, one a grid: test images come in many sizes.
 _KEPT_PLANS = 16
 
