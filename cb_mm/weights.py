@@ -143,12 +143,13 @@ def _find(content: Any, layout: str | None, model: nn.Module, prefix: str | None
         if prefix is not None:
             raw = {key[len(prefix) :]: raw[key] for key in raw if key.startswith(prefix)}
         its_layout = layout or layout_of(list(raw))
-        renamed = rename(raw, its_layout)
-        before, count = find_prefix(list(renamed), wanted)
-        inside = {key[len(before) :]: renamed[key] for key in renamed if key.startswith(before)}
-        if count > most:
-            where = ' '.join(filter(None, [name, (prefix or '') + before]))
-            best, most = _Found(inside, its_layout, where, len(renamed) - len(inside)), count
+        # As it is, too: the blocks.1.2 of Twins would be taken for a chunk of DINOv2's.
+        for named in (rename(raw, its_layout), raw):
+            before, count = find_prefix(list(named), wanted)
+            inside = {key[len(before) :]: named[key] for key in named if key.startswith(before)}
+            if count > most:
+                where = ' '.join(filter(None, [name, (prefix or '') + before]))
+                best, most = _Found(inside, its_layout, where, len(named) - len(inside)), count
     return best
 
 

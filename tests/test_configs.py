@@ -141,7 +141,9 @@ def test_upernet_recipe_as_data():
     assert (test_resize.type, tuple(test_resize.scale)) == ('Resize', (2048, 512))
 
 
-@pytest.mark.parametrize('name', ['upernet_vit_ti_cb_s', 'mask_rcnn_vit_ti_cb', 'upernet_swin_t_cb'])
+@pytest.mark.parametrize(
+    'name', ['upernet_vit_ti_cb_s', 'mask_rcnn_vit_ti_cb', 'upernet_swin_t_cb']
+)
 def test_what_is_not_decayed(name):
     """Norms (of every kind), the position embedding and CB_S's scales; everything else is."""
     config = read(name)

@@ -123,7 +123,7 @@ def add_context_broadcast(
     taken = [name for name, host in zip(names, hosts, strict=True) if hasattr(host, 'broadcast')]
     if taken:
         raise UserError(
-            f'{taken[0]} has a broadcast already; take it away with remove_context_broadcast(model).'
+            f'{taken[0]} broadcasts already; remove_context_broadcast(model) takes it away.'
         )
     unknown = [name for name in names if measured[name] is None]
     if broadcast in ('cb_s', 'se') and unknown:
@@ -142,9 +142,7 @@ def add_context_broadcast(
         if reference is not None:
             module.to(reference.device)
         module.train(host.training)
-        module.layout = TokenLayout(
-            name, width, channels_first, conv, tokens, modalities
-        )
+        module.layout = TokenLayout(name, width, channels_first, conv, tokens, modalities)
         host.add_module('broadcast', module)
         if where == 'input':
             host.register_forward_pre_hook(_change_input)
@@ -170,7 +168,7 @@ def find_mlp_ends(model: nn.Module) -> dict[str, nn.Module]:
         return found
     examples = [name for name, module in modules.items() if isinstance(module, nn.Linear)][-2:]
     raise UserError(
-        f'{type(model).__name__} has no MLP of a known kind. Give pattern=..., a glob for the names '
+        f'{type(model).__name__} has no MLP of a known kind. Give pattern=..., a glob for names '
         'of the modules whose output is to be broadcast'
         + (f'; its last linear layers are {" and ".join(examples)}.' if examples else '.')
     )

@@ -45,7 +45,7 @@ class LocalFeedForward(nn.Module):
         self.fc2 = nn.Conv2d(hidden, width, 1, bias=False)
         self.norm3 = nn.BatchNorm2d(width)
 
-    def forward(self, x: Tensor, grid: tuple[int, int]) -> Tensor:  # noqa: D102
+    def forward(self, x: Tensor, grid: tuple[int, int]) -> Tensor:
         batch, _, width = x.shape
         x = x.transpose(1, 2).reshape(batch, width, *grid)
         x = self.act(self.norm1(self.fc1(x)))
@@ -81,7 +81,7 @@ class LocalBlock(nn.Module):
         self.mlp = LocalFeedForward(dim, int(dim * mlp_ratio))
         self.grid: TokenGrid | None = None
 
-    def forward(self, x: Tensor, **_: Any) -> Tensor:  # noqa: D102
+    def forward(self, x: Tensor, **_: Any) -> Tensor:
         x = x + self.drop_path1(self.attn(self.norm1(x)))
         grid = self.grid.of(x.shape[1])
         prefix, cells = x[:, : self.grid.prefix], x[:, self.grid.prefix :]

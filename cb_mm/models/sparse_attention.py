@@ -82,7 +82,9 @@ def _forward(q: Tensor, k: Tensor, v: Tensor, plan: SparsePlan) -> Tensor:
     return out[:, :, : plan.tokens]
 
 
-def _backward(q: Tensor, k: Tensor, v: Tensor, grad: Tensor, plan: SparsePlan) -> tuple[Tensor, ...]:
+def _backward(
+    q: Tensor, k: Tensor, v: Tensor, grad: Tensor, plan: SparsePlan
+) -> tuple[Tensor, ...]:
     """Gradients of q, k and v; every piece is computed again."""
     q, grad = (nn.functional.pad(x, (0, 0, 0, 1)) for x in (q, grad))
     wide = _wide(q)

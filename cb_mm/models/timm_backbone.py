@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import torch.nn.functional as F
 from mmengine.model import BaseModule
 from mmengine.registry import MODELS
 from timm.layers import LayerNorm2d
@@ -207,7 +208,11 @@ class TimmCB(BaseModule):
         """A checkpoint of the model's authors in timm's layout, by timm's own filter."""
         module = sys.modules[type(self.model).__module__]
         change = getattr(module, 'checkpoint_filter_fn', None)
-        return state_dict if change is None else change(dict(state_dict), self.model)
+        state_dict = dict(state_dict) if change is None else change(dict(state_dict), self.model)
+        own, given = getattr(self.model, 'pos_embed', None), state_dict.get('pos_embed')
+        if given is not None and given.ndim == own.ndim == 4:  # PiT keeps it as a map
+            state_dict['pos_embed'] = F.interpolate(given, own.shape[2:], mode='bicubic')
+        return state_dict
 
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
         """Images (B, 3, H, W) -> one (B, C, h, w) map for each of ``out_indices``."""
@@ -248,5 +253,3 @@ def _has(model: nn.Module, name: str) -> bool:
     except AttributeError:
         return False
     return True
-
-

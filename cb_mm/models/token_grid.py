@@ -1,4 +1,4 @@
-"""The grid of the tokens of a forward pass, for layers that must know which tokens are neighbours."""
+"""The grid of the tokens of a forward pass, for layers that must know which are neighbours."""
 
 from __future__ import annotations
 

@@ -119,7 +119,11 @@ class TokenLayout:
             raise UserError(
                 f'{self.where} gives {tuple(x.shape)}, which has not its {self.width} channels '
                 f'{"first" if first else "last"}. '
-                + (f'Set channels_first={not first}.' if fits[not first] else 'Choose another pattern.')
+                + (
+                    f'Set channels_first={not first}.'
+                    if fits[not first]
+                    else 'Choose another pattern.'
+                )
             )
         return first
 

@@ -50,9 +50,7 @@ def build_vit(
             first = vit.blocks[0].attn
             heads = first.num_heads + more
             width = heads * (vit.embed_dim // first.num_heads)
-            vit = build_timm_vit(
-                arch, img_size, drop_path_rate, embed_dim=width, num_heads=heads
-            )
+            vit = build_timm_vit(arch, img_size, drop_path_rate, embed_dim=width, num_heads=heads)
         _make_uniform(vit, restore)
         return vit
     pattern = SparsePattern.read(attention)
