@@ -306,3 +306,22 @@ def test_wrong_options_say_what_is_wrong(attention, message):
 def test_dropout_of_the_attention_is_refused():
     with pytest.raises(UserError, match='attn_drop_rate does not go with'):
         ViTCB({**SMALL, 'attn_drop_rate': 0.1}, attention='W', out_indices=(0,), pyramid=False)
+
+
+def test_recomputing_an_earlier_image_uses_its_own_grid():
+    vit = model('W', with_cp=True).train()
+    losses = [vit(seeded(1, 3, *size))[1].square().mean() for size in ((64, 64), (40, 100))]
+    sum(losses).backward()
+    found = vit.blocks[0].attn.qkv.weight.grad.clone()
+    twin = model('W').train()
+    for size in ((64, 64), (40, 100)):
+        twin(seeded(1, 3, *size))[1].square().mean().backward()
+    torch.testing.assert_close(found, twin.blocks[0].attn.qkv.weight.grad)
+
+
+def test_dropped_patches_are_refused():
+    vit = ViTCB(
+        {**SMALL, 'patch_drop_rate': 0.5}, attention='W', out_indices=(0,), pyramid=False
+    ).train()
+    with pytest.raises(UserError, match='Patch dropout'):
+        vit(seeded(1, 3, 64, 64))

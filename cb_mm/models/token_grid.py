@@ -11,7 +11,8 @@ class TokenGrid:
     """Rows and columns of the patches, as the patch embedding of a ViT last gave them.
 
     Layers hold it; it holds no layer. Copies of a model get a grid of their own, which its layers
-    share.
+    share. It remembers the last grid for every number of tokens: layers that are recomputed in the
+    backward pass may be those of an earlier image.
 
     Args:
         patch_embed: timm's patch embedding.
@@ -20,20 +21,20 @@ class TokenGrid:
 
     def __init__(self, patch_embed: nn.Module, prefix: int) -> None:
         self.prefix = prefix
-        self._size: tuple[int, int] | None = None
+        self._sizes: dict[int, tuple[int, int]] = {}
         self._fixed = getattr(patch_embed, 'grid_size', None)
         patch_embed.register_forward_hook(self._look)
 
     def _look(self, patch_embed: nn.Module, args: tuple, output: Tensor) -> None:
         # (B, h, w, C) for images of any size, (B, N, C) for those of one size
-        self._size = tuple(output.shape[1:3]) if output.ndim == 4 else tuple(self._fixed)
+        size = tuple(output.shape[1:3]) if output.ndim == 4 else tuple(self._fixed)
+        self._sizes[self.prefix + size[0] * size[1]] = size
 
     def of(self, tokens: int) -> tuple[int, int]:
         """Rows and columns of a sequence with that many tokens, the prefix among them."""
-        size = self._size or self._fixed
-        if size is None or self.prefix + size[0] * size[1] != tokens:
+        if tokens not in self._sizes:
             raise UserError(
-                f'{tokens} tokens are not {self.prefix} prefix tokens and the patches of the last '
-                f'image, {size}. Patch dropout and the like do not go with layers on a grid.'
+                f'{tokens} tokens are not {self.prefix} prefix tokens and the patches of an image. '
+                'Patch dropout and the like do not go with layers on a grid.'
             )
-        return size
+        return self._sizes[tokens]
