@@ -157,6 +157,21 @@ def test_global_tokens_see_all_and_are_seen_by_all():
     assert not mask[others][:, others].any()
 
 
+@pytest.mark.parametrize(
+    ('count', 'grid'), [(16, (32, 32)), (16, (14, 14)), (5, (3, 40)), (7, (9, 2)), (99, (5, 6))]
+)
+def test_global_patches_are_spread_over_the_image(count, grid):
+    plan = make_plan(SparsePattern(0, 0, count), grid)
+    found = plan.global_tokens.tolist()
+    assert len(set(found)) == len(found) == min(count, grid[0] * grid[1])
+    rows, columns = np.divmod(found, grid[1])
+    for places, size in ((rows, grid[0]), (columns, grid[1])):  # their middle is the image's
+        assert abs(np.mean(places) + 0.5 - size / 2) <= max(1, 0.1 * size)
+    if count == 16:
+        quarters = {(r < grid[0] / 2, c < grid[1] / 2) for r, c in zip(rows, columns, strict=True)}
+        assert len(quarters) == 4
+
+
 def test_work_grows_linearly():
     """Multiplications, which are counted, not timed; the dense product does 16 times as many."""
 

@@ -35,7 +35,15 @@ def draw_patterns(
     for (title, pattern), (above, below) in zip(patterns.items(), axes.T, strict=True):
         plan = make_plan(pattern, grid, prefix)
         mask = plan.mask().numpy()
-        above.imshow(mask, cmap=_COLOURS, vmin=0, vmax=2, interpolation='nearest')
+        # More pairs than pixels: their colours are mixed, so that none is left out.
+        above.imshow(
+            mask,
+            cmap=_COLOURS,
+            vmin=0,
+            vmax=2,
+            interpolation='antialiased',
+            interpolation_stage='rgba',
+        )
         above.set_title(f'{title}\n{100 * plan.pairs / plan.tokens**2:.0f} % of all pairs', size=8)
         seen = mask[prefix + row * grid[1] + column, prefix:].reshape(grid).astype(np.int64)
         seen[row, column] = 2

@@ -123,9 +123,7 @@ def make_plan(
     """
     tokens = prefix + grid[0] * grid[1]
     members, shape = _blocks(pattern, grid)
-    spread = min(pattern.global_tokens, grid[0] * grid[1])
-    patches = ((np.arange(spread) + 0.5) * grid[0] * grid[1] / max(spread, 1)).astype(np.int64)
-    everywhere = np.concatenate([np.arange(prefix), prefix + patches])
+    everywhere = np.concatenate([np.arange(prefix), prefix + _spread(pattern.global_tokens, grid)])
 
     near = _window(pattern.window, shape)
     rng = np.random.default_rng([pattern.seed, layer, *grid])
@@ -169,6 +167,22 @@ def _blocks(pattern: SparsePattern, grid: tuple[int, int]) -> tuple[np.ndarray, 
     padded = np.pad(patches.reshape(grid), margins, constant_values=-1)
     tiles = padded.reshape(rows, side, columns, side).swapaxes(1, 2)
     return tiles.reshape(rows * columns, side * side), (rows, columns)
+
+
+def _spread(count: int, grid: tuple[int, int]) -> np.ndarray:
+    """Numbers of ``count`` patches, or of all, at even distances in rows at even distances."""
+    height, width = grid
+    count = min(count, height * width)
+    if count == 0:
+        return np.zeros(0, np.int64)
+    rows = round((count * height / width) ** 0.5)
+    rows = min(max(rows, -(-count // width)), height, count)
+    ends = np.arange(rows + 1) * count // rows
+    patches = [
+        (2 * i + 1) * height // (2 * rows) * width + (2 * np.arange(many) + 1) * width // (2 * many)
+        for i, many in enumerate(np.diff(ends))
+    ]
+    return np.concatenate(patches)
 
 
 def _window(window: int, shape: tuple[int, int]) -> np.ndarray:
