@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from cb_mm.attention import capture
 from cb_mm.config import load_config, replace_sync_bn
 from cb_mm.errors import UserError
-from cb_mm.models import TimmCB
+from cb_mm.models import TimmCB, ViTCB
 from cb_mm.models.layer_decay import layer_powers
 from cb_mm.weights import load_weights
 
@@ -344,10 +344,31 @@ def test_position_embedding_of_pit_is_resized(tmp_path):
     assert report.loaded == report.total
 
 
+def test_real_weights_give_the_features_of_vitcb(shared):
+    init = dict(
+        type='Pretrained',
+        checkpoint=str(shared / 'weights' / 'vit_tiny_patch16_224_in1k.safetensors'),
+    )
+    options = dict(broadcast='cb', pyramid=False, out_indices=(5, 11), init_cfg=init)
+    ours = TimmCB('vit_tiny_patch16_224', **options).eval()
+    theirs = ViTCB('tiny', **options).eval()
+    sparse = ViTCB('tiny', attention=dict(random=99), **options).eval()
+    for model in (ours, theirs, sparse):
+        model.init_weights()
+        assert not model.weights_report.missing
+    with torch.no_grad():
+        maps = [model(seeded(1, 3, 150, 230)) for model in (ours, theirs, sparse)]
+    for a, b, c in zip(*maps, strict=True):
+        torch.testing.assert_close(a, b)
+        torch.testing.assert_close(c, b, atol=1e-3, rtol=1e-3)
+
+
 def test_weights_of_another_model_are_refused(tmp_path):
     torch.save(small('PVTv2-B1', None).model.state_dict(), tmp_path / 'pvt.pth')
-    with pytest.raises(UserError, match='does not fit this'):
-        load_weights(small('Swin-Ti'), tmp_path / 'pvt.pth')
+    for system in SYSTEMS:
+        if system != 'PVTv2-B1':
+            with pytest.raises(UserError, match='does not fit this'):
+                load_weights(small(system), tmp_path / 'pvt.pth')
 
 
 # --- attention and refusals ---------------------------------------------------------------------
