@@ -11,6 +11,8 @@ import timm
 import torch
 import torchvision
 from mmdet.models.backbones import PyramidVisionTransformer
+from mmengine.config import Config
+from mmengine.registry import MODELS, DefaultScope
 from mmseg.models.backbones import VisionTransformer as MmsegTransformer
 from torch import Tensor, nn
 
@@ -246,6 +248,47 @@ def test_pvt_small_of_the_paper():
     ]  # fmt: skip
     sum(m.square().mean() for m in maps).backward()
     assert model.layers[3][1][2].ffn.layers[0].weight.grad.abs().sum() > 0
+
+
+PVT = dict(
+    type='mmdet.PyramidVisionTransformer', embed_dims=8, num_layers=[1, 1, 2, 1],
+    num_heads=[1, 1, 2, 2], sr_ratios=[2, 2, 1, 1], drop_path_rate=0.0,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize('scope', ['mmseg', 'mmdet'])
+def test_backbone_of_a_registry_in_a_config(scope):
+    """A small PVT of mmdet, with CB, in both scopes; it trains a step and keeps its keys."""
+    with DefaultScope.overwrite_default_scope(scope):
+        torch.manual_seed(0)
+        plain = MODELS.build(Config(PVT)._cfg_dict)
+        torch.manual_seed(0)
+        config = dict(type='WithCB', backbone=PVT, broadcast='cb_s', layers='all', scale_init=0.5)
+        model = MODELS.build(Config(config)._cfg_dict)
+    assert isinstance(model, PyramidVisionTransformer)
+    new = set(model.state_dict()) - set(plain.state_dict())
+    assert len(new) == 5
+    assert all(key.endswith('.broadcast.scale') for key in new)
+    before, after = plain(seeded(1, 3, 64, 64)), model(seeded(1, 3, 64, 64))
+    assert [m.shape for m in before] == [m.shape for m in after]
+    sum((m * seeded(*m.shape)).sum() for m in after).backward()
+    for key in new:
+        assert model.get_parameter(key).grad.abs().sum() > 0, key
+
+
+def test_backbone_of_a_registry_by_regular_expression_and_with_weights(tmp_path):
+    torch.manual_seed(1)
+    source = MODELS.build(PVT)
+    torch.save(source.state_dict(), tmp_path / 'pvt.pth')
+    init = dict(type='Pretrained', checkpoint=str(tmp_path / 'pvt.pth'))
+    model = MODELS.build(
+        dict(type='WithCB', backbone=PVT, pattern=r're:^layers\.3.*ffn\.layers$', layers='all',
+             init_cfg=init)
+    )  # fmt: skip
+    assert remove_context_broadcast(copy.deepcopy(model)) == 1
+    with pytest.raises(UserError, match='has no type'):
+        MODELS.build(dict(type='WithCB', backbone={}))
+    assert model.init_cfg == init
 
 
 def test_torch_encoder_whose_fast_path_knows_no_parts():

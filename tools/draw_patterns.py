@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> None:
     figure = draw_patterns(patterns, tuple(args.grid), args.prefix)
     kind = args.out.rpartition('.')[2].lower()
     with draft_of(args.out) as draft:
-        figure.savefig(draft, format=kind, dpi=130)
+        figure.savefig(draft, format=kind, dpi=100)
     print(f'wrote {args.out}')
 
 
