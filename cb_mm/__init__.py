@@ -11,7 +11,7 @@ from itertools import pairwise as _pairwise
 
 from .version import __version__
 
-__all__ = ['__version__']
+__all__ = ['__version__', 'add_context_broadcast', 'remove_context_broadcast']
 
 
 def _running_doctor() -> bool:
@@ -39,6 +39,15 @@ def _register() -> None:
             f'cb_mm cannot start here: {error}\n'
             'Run "python -m cb_mm.doctor": it says what does not fit and how to mend it.'
         ) from error
+
+
+def __getattr__(name: str) -> object:
+    # On demand: the doctor imports this package where torch may not be there.
+    if name in ('add_context_broadcast', 'remove_context_broadcast'):
+        from .models import insertion
+
+        return getattr(insertion, name)
+    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
 
 
 if not _running_doctor():

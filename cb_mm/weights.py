@@ -100,10 +100,22 @@ def load_weights(
     """
     model = getattr(model, 'module', model)
     model = getattr(model, 'backbone', model)
+    # TimmCB is filled by the keys of the model inside; its authors may have used other ones.
+    adapt = getattr(model, 'adapt_weights', None)
+    model = getattr(model, 'weights_target', model)
     content, layout = read_weights(source, trust=trust)
     found = _find(content, layout, model, prefix)
     state_dict, changed = fit(found.state_dict, model)
-    report = _compare(str(source), found, state_dict, changed, model)
+    try:
+        report = _compare(str(source), found, state_dict, changed, model)
+    except UserError as refusal:
+        if adapt is None:
+            raise
+        try:
+            state_dict = adapt(found.state_dict)
+        except Exception:  # each of timm's filters stumbles over foreign files in its own way
+            raise refusal from None
+        report = _compare(str(source), found, state_dict, changed, model)
     used = {key: value for key, value in state_dict.items() if key in model.state_dict()}
     broken = [key for key, value in used.items() if not torch.isfinite(value).all()]
     if broken:
@@ -134,12 +146,13 @@ def _find(content: Any, layout: str | None, model: nn.Module, prefix: str | None
         if prefix is not None:
             raw = {key[len(prefix) :]: raw[key] for key in raw if key.startswith(prefix)}
         its_layout = layout or layout_of(list(raw))
-        renamed = rename(raw, its_layout)
-        before, count = find_prefix(list(renamed), wanted)
-        inside = {key[len(before) :]: renamed[key] for key in renamed if key.startswith(before)}
-        if count > most:
-            where = ' '.join(filter(None, [name, (prefix or '') + before]))
-            best, most = _Found(inside, its_layout, where, len(renamed) - len(inside)), count
+        # As it is, too: the blocks.1.2 of Twins would be taken for a chunk of DINOv2's.
+        for named in (rename(raw, its_layout), raw):
+            before, count = find_prefix(list(named), wanted)
+            inside = {key[len(before) :]: named[key] for key in named if key.startswith(before)}
+            if count > most:
+                where = ' '.join(filter(None, [name, (prefix or '') + before]))
+                best, most = _Found(inside, its_layout, where, len(named) - len(inside)), count
     return best
 
 

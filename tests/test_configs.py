@@ -19,6 +19,12 @@ UPERNET = [
     f'upernet_vit_{size}{kind}' for size in ('ti', 's', 'b') for kind in ('', '_cb', '_cb_s')
 ]
 MASK_RCNN = [f'mask_rcnn_vit_{size}{kind}' for size in ('ti', 's', 'b') for kind in ('', '_cb')]
+#: config -> layers with CB, without those that feed the FPN
+TIMM = {
+    'upernet_swin_t_cb': (6, 7, 8, 9, 10, 11),
+    'upernet_pvtv2_b1_cb': (4, 5, 6, 7),
+    'mask_rcnn_swin_t_cb': (6, 7, 8, 10),
+}
 DEMOS = ['demo_upernet_vit_ti_cb', 'demo_mask_rcnn_vit_ti_cb']
 
 
@@ -36,8 +42,8 @@ def build(config: Config) -> torch.nn.Module:
 
 def test_the_count():
     """So that a test over all configs cannot pass by finding none."""
-    assert set(LEAVES) == {*UPERNET, *MASK_RCNN, *DEMOS}
-    assert len(LEAVES) == 9 + 6 + 2
+    assert set(LEAVES) == {*UPERNET, *MASK_RCNN, *TIMM, *DEMOS}
+    assert len(LEAVES) == 9 + 6 + 3 + 2
 
 
 @pytest.mark.parametrize('name', LEAVES)
@@ -47,10 +53,12 @@ def test_builds_and_says_how_to_run_it(name):
     backbone = model.backbone
     kind = 'cb_s' if name.endswith('_cb_s') else 'cb' if name.endswith('_cb') else None
     expected = {None: (), 'cb': (6, 7, 8, 9, 10, 11), 'cb_s': tuple(range(12))}[kind]
-    if 'mask_rcnn' in name:  # not in the blocks that feed the FPN
+    if name in TIMM:
+        expected = TIMM[name]
+    elif 'mask_rcnn' in name:  # not in the blocks that feed the FPN
         expected = tuple(i for i in expected if i not in (3, 5, 7, 11))
     assert backbone.broadcast_layers == expected
-    assert backbone.out_indices == (3, 5, 7, 11)
+    assert backbone.out_indices == ((0, 1, 2, 3) if name in TIMM else (3, 5, 7, 11))
     assert backbone.out_strides == (4, 8, 16, 32)
     text = (CONFIGS / f'{name}.py').read_text()
     assert f'tools/train.py configs/{name}.py' in text
@@ -133,7 +141,9 @@ def test_upernet_recipe_as_data():
     assert (test_resize.type, tuple(test_resize.scale)) == ('Resize', (2048, 512))
 
 
-@pytest.mark.parametrize('name', ['upernet_vit_ti_cb_s', 'mask_rcnn_vit_ti_cb'])
+@pytest.mark.parametrize(
+    'name', ['upernet_vit_ti_cb_s', 'mask_rcnn_vit_ti_cb', 'upernet_swin_t_cb']
+)
 def test_what_is_not_decayed(name):
     """Norms (of every kind), the position embedding and CB_S's scales; everything else is."""
     config = read(name)
@@ -152,9 +162,10 @@ def test_what_is_not_decayed(name):
         for n, p in module.named_parameters()
         if p.requires_grad
     }
-    special = {n for n in names.values() if n.endswith(('pos_embed', 'broadcast.scale'))}
+    tables = ('pos_embed', 'broadcast.scale', 'relative_position_bias_table')
+    special = {n for n in names.values() if n.endswith(tables)}
     assert free == norms | special
-    assert 'backbone.blocks.0.attn.qkv.weight' in decayed
+    assert {n for n in decayed if n.endswith('attn.qkv.weight')}
 
 
 def test_mask_rcnn_recipe_as_data():

@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from ..errors import UserError
 
 SUPPORTED = (
-    "timm's Attention, AttentionRope, EvaAttention and BEiT Attention, and torch's "
-    'MultiheadAttention'
+    "timm's Attention, AttentionRope, EvaAttention and BEiT Attention, ViTCB's uniform and sparse "
+    "attention, and torch's MultiheadAttention"
 )
 
 
@@ -47,7 +47,7 @@ class Projection:
 
 def is_attention(module: nn.Module) -> bool:
     """Whether `project` knows the parts of this module."""
-    if isinstance(module, nn.MultiheadAttention):
+    if isinstance(module, nn.MultiheadAttention) or hasattr(module, 'attention_parts'):
         return True
     parts = (getattr(module, 'num_heads', None), getattr(module, 'proj', None))
     if not isinstance(parts[0], int) or not isinstance(parts[1], nn.Linear):
@@ -89,6 +89,12 @@ def project(module: nn.Module, args: tuple, kwargs: Mapping[str, Any]) -> Projec
     """Compute q, k and v again from the arguments of the module's forward."""
     if isinstance(module, nn.MultiheadAttention):
         return _project_torch(module, *args, **kwargs)
+    if hasattr(module, 'attention_parts'):  # it tells them by itself
+        x = args[0]
+        q, k, v, bias = module.attention_parts(x)
+        return Projection(
+            q.float(), k.float(), v, bias, lambda mixed, rows: module.finish(mixed, x[:, rows])
+        )
     return _project_timm(module, *args, **kwargs)
 
 

@@ -1,7 +1,8 @@
 """Context Broadcasting: every token of a transformer gains the mean of all tokens.
 
 The modules take and return tokens of shape (..., N, C). `place` puts one of them into a
-transformer block; neither the block's code nor its state-dict keys change.
+transformer block; neither the block's code nor its state-dict keys change. For blocks of any other
+kind see `insertion.add_context_broadcast`.
 """
 
 from __future__ import annotations
@@ -29,15 +30,24 @@ class ContextBroadcast(nn.Module):
         super().__init__()
         self.skip_tokens = skip_tokens
 
-    def mean(self, x: Tensor) -> Tensor:
-        """Mean token (..., 1, C); summed in float32 at least, whatever the autocast type."""
+    def mean(self, x: Tensor, real: Tensor | None = None) -> Tensor:
+        """Mean token (..., 1, C); summed in float32 at least, whatever the autocast type.
+
+        Args:
+            x: Tokens (..., N, C).
+            real: (..., N), true for the tokens that are no padding; None: all are.
+        """
         x = x[..., self.skip_tokens :, :] if self.skip_tokens else x
         wide = torch.promote_types(x.dtype, torch.float32)
-        return x.mean(dim=-2, keepdim=True, dtype=wide)
+        if real is None:
+            return x.mean(dim=-2, keepdim=True, dtype=wide)
+        share = real[..., self.skip_tokens :, None].to(wide)
+        share = share / share.sum(dim=-2, keepdim=True).clamp(min=1)
+        return (x.to(wide) * share).sum(dim=-2, keepdim=True)
 
-    def forward(self, x: Tensor) -> Tensor:  # noqa: D102
+    def forward(self, x: Tensor, real: Tensor | None = None) -> Tensor:  # noqa: D102
         # One pass over x. Halving before adding is exact and cannot overflow.
-        return torch.add((self.mean(x) * 0.5).to(x.dtype), x, alpha=0.5)
+        return torch.add((self.mean(x, real) * 0.5).to(x.dtype), x, alpha=0.5)
 
     def extra_repr(self) -> str:  # noqa: D102
         return f'skip_tokens={self.skip_tokens}' if self.skip_tokens else ''
@@ -54,8 +64,8 @@ class ScaledContextBroadcast(ContextBroadcast):
         super().__init__(skip_tokens)
         self.scale = nn.Parameter(torch.full((width,), float(scale_init)))
 
-    def forward(self, x: Tensor) -> Tensor:  # noqa: D102
-        return x + (self.scale * self.mean(x)).to(x.dtype)
+    def forward(self, x: Tensor, real: Tensor | None = None) -> Tensor:  # noqa: D102
+        return x + (self.scale * self.mean(x, real)).to(x.dtype)
 
 
 class GateBroadcast(ContextBroadcast):
@@ -63,7 +73,7 @@ class GateBroadcast(ContextBroadcast):
 
     needs_class_token = True
 
-    def forward(self, x: Tensor) -> Tensor:  # noqa: D102
+    def forward(self, x: Tensor, real: Tensor | None = None) -> Tensor:  # noqa: D102
         return torch.addcmul(x, x, x[..., :1, :])
 
 
@@ -72,8 +82,8 @@ class HybridBroadcast(ContextBroadcast):
 
     needs_class_token = True
 
-    def forward(self, x: Tensor) -> Tensor:  # noqa: D102
-        return torch.addcmul(super().forward(x), x, x[..., :1, :])
+    def forward(self, x: Tensor, real: Tensor | None = None) -> Tensor:  # noqa: D102
+        return torch.addcmul(super().forward(x, real), x, x[..., :1, :])
 
 
 class SqueezeExcite(ContextBroadcast):
@@ -88,8 +98,8 @@ class SqueezeExcite(ContextBroadcast):
         self.fc1 = nn.Linear(width, hidden)
         self.fc2 = nn.Linear(hidden, width)
 
-    def forward(self, x: Tensor) -> Tensor:  # noqa: D102
-        weight = self.fc2(self.fc1(self.mean(x).to(x.dtype)).relu()).sigmoid()
+    def forward(self, x: Tensor, real: Tensor | None = None) -> Tensor:  # noqa: D102
+        weight = self.fc2(self.fc1(self.mean(x, real).to(x.dtype)).relu()).sigmoid()
         return x * weight.to(x.dtype)
 
 
@@ -213,5 +223,10 @@ def place(
                 f'position={position!r} needs blocks with the parts mlp.fc2 and attn.proj; '
                 f'{type(block).__name__} has no {path}.'
             ) from None
+        if not isinstance(last, nn.Linear):
+            raise UserError(
+                f'the {path} of {type(block).__name__} has no linear layers: use TimmCB for this '
+                'model.'
+            )
         width = last.in_features if position == 'mid' else last.out_features
         attach(host, build_broadcast(kind, width, scale_init, skip_tokens), where)

@@ -23,7 +23,7 @@ from .context_broadcast import (
     resolve_layers,
 )
 from .pyramid import FeaturePyramid
-from .vit_arch import build_timm_vit
+from .vit_attention import build_vit
 
 
 @MODELS.register_module()
@@ -62,6 +62,10 @@ class ViTCB(VisionTransformer, BaseModule):
         prefix_in_mean: Whether class, distillation and register tokens take part in CB's mean.
         norm_out: Apply the final norm to every map, as DINOv2's users do.
         pyramid_norm_cfg: Norm in the pyramid; BN by default.
+        attention: None is timm's; 'uniform_a', 'uniform_b' or 'uniform_c' has one uniform head, as
+            in the paper's Table 1; 'R', 'W', 'G' or a sum of them ('R+W+G'), or a dict such as
+            ``dict(random=3, window=3, global_tokens=16, block=4)``, is sparse: see
+            `SparsePattern`. Sparse attention has timm's keys, and takes the same weights.
 
     Attributes:
         embed_dims: Channels of every map.
@@ -89,8 +93,9 @@ class ViTCB(VisionTransformer, BaseModule):
         prefix_in_mean: bool = True,
         norm_out: bool = False,
         pyramid_norm_cfg: dict | None = None,
+        attention: str | Mapping[str, Any] | None = None,
     ) -> None:
-        vit = build_timm_vit(arch, img_size, drop_path_rate)
+        vit = build_vit(arch, img_size, drop_path_rate, attention)
         BaseModule.__init__(self, init_cfg)
         # This module becomes the model that timm built: parameters, parts and settings. Holding
         # it as a child instead would put a prefix before every key.

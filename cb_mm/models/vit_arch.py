@@ -21,7 +21,10 @@ SIZES = {
 
 
 def build_timm_vit(
-    arch: str | Mapping[str, Any], img_size: int | Sequence[int] | None, drop_path_rate: float
+    arch: str | Mapping[str, Any],
+    img_size: int | Sequence[int] | None,
+    drop_path_rate: float,
+    **changes: Any,
 ) -> VisionTransformer:
     """Build timm's own model, without classifier, for images of any size.
 
@@ -30,6 +33,7 @@ def build_timm_vit(
             VisionTransformer.
         img_size: Size that the position embedding is for; None is the model's own.
         drop_path_rate: Of the last block; the first has none, those between lie on a line.
+        changes: Arguments of timm's VisionTransformer that differ from those of ``arch``.
     """
     # Images that are not whole patches are padded at the right and the bottom, with zeros.
     options: dict[str, Any] = {
@@ -37,6 +41,7 @@ def build_timm_vit(
         'drop_path_rate': drop_path_rate,
         'dynamic_img_size': True,
         'dynamic_img_pad': True,
+        **changes,
     }
     if img_size is not None:
         options['img_size'] = img_size if isinstance(img_size, int) else tuple(img_size)
@@ -45,7 +50,7 @@ def build_timm_vit(
         if clash:
             raise UserError(f'arch={dict(arch)}: leave out {clash[0]}, ViTCB sets it itself.')
         try:
-            return VisionTransformer(**{**options, **arch})
+            return VisionTransformer(**{**options, **arch, **changes})
         except TypeError as error:
             raise UserError(
                 f"arch={dict(arch)} does not fit timm's VisionTransformer: {error}. Its arguments "
