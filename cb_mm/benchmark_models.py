@@ -20,6 +20,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from . import benchmark
 from .bfloat16 import avoid_broken_amx
+from .building import building
 from .errors import UserError
 
 #: Ways to run a model that keep its result, or nearly; option of the tool -> how it is shown.
@@ -93,9 +94,9 @@ def build_subject(
     from mmengine.registry import MODELS
 
     torch.manual_seed(0)
-    model = revert_sync_batchnorm(
-        MODELS.build(ConfigDict(_without_weights(config.model.to_dict())))
-    )
+    with building(config):
+        model = MODELS.build(ConfigDict(_without_weights(config.model.to_dict())))
+    model = revert_sync_batchnorm(model)
     model = model.to(get_device())
     images = torch.randn(batch, 3, *size, generator=torch.Generator().manual_seed(1))
     images = images.to(get_device())

@@ -18,6 +18,7 @@ from mmengine.config import Config, DictAction
 from mmengine.runner import Runner
 from torch.utils.data import DataLoader
 
+from . import safe_config
 from .errors import UserError
 
 #: Top-level keys that something reads; all others are variables of the config file.
@@ -42,7 +43,7 @@ def load_config(path: str | Path, options: Sequence[str] = ()) -> Config:
         hint = did_you_mean(path.name, siblings)
         raise UserError(f'config {path} does not exist.{hint}')
     try:
-        config = Config.fromfile(path)
+        config = safe_config.load(path) if safe_config.enabled() else Config.fromfile(path)
     except UserError:
         raise
     except Exception as error:  # a config is a program: it can fail in any way

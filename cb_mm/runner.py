@@ -7,7 +7,6 @@ import importlib.util
 import io
 import logging
 import os
-import re
 import sys
 import warnings
 from collections.abc import Sequence
@@ -22,12 +21,19 @@ from mmengine.hooks import Hook
 from mmengine.model import is_model_wrapper
 from mmengine.runner import IterBasedTrainLoop, Runner
 
-from . import checkpoint, family
+from . import checkpoint, family, safe_config
 from .bfloat16 import avoid_broken_amx
+from .building import building, require_keys
+from .checkpoint_fit import require_finite, require_fit, weights_in
 from .config import apply_schedule, dataset_configs, load_config, replace_sync_bn, set_data_root
 from .data.check import check_ade20k, check_coco
 from .data.report import require
 from .errors import UserError
+from .finite_loss import FiniteLossHook
+from .lock import FolderLock
+from .run_errors import explained
+from .safe_checkpoints import checkpoints_in, use_safe_checkpoints
+from .sample_guard import SampleGuard
 
 LOGGERS = {'tensorboard': 'TensorboardVisBackend', 'wandb': 'WandbVisBackend'}
 
@@ -43,6 +49,7 @@ class RunOptions:
     launcher: str = 'none'
     cfg_options: Sequence[str] = ()
     trust_checkpoint: bool = False
+    safe_config: bool = False
 
 
 @dataclass
@@ -55,11 +62,16 @@ class TrainOptions(RunOptions):
     amp: bool = False
     auto_scale_lr: bool = False
     logger: str | None = None
+    skip_broken: bool = False
+    skip_nan: bool = False
 
 
 def prepare_config(options: RunOptions, schedule: str | None = None) -> Config:
     """The config with the options applied that every tool has."""
+    if options.safe_config:
+        safe_config.enable()
     config = load_config(options.config, options.cfg_options)
+    require_keys(config, 'model')
     apply_schedule(config, schedule)
     set_data_root(config, options.data_root)
     stem = Path(options.config).stem
@@ -119,7 +131,28 @@ def check_data(config: Config, splits: Sequence[str]) -> None:
 
 def train(options: TrainOptions) -> Runner:
     """Everything that ``tools/train.py`` does. Returns the runner when training has ended."""
+    with building(options.config):
+        config = _training_config(options)
+        check_data(config, ('train', 'val'))
+    with _the_only_run(config):
+        _choose_start(config, options.resume)
+        start_processes(config)
+        report = StartReport(options)
+        with explained(config, lambda: report.done):
+            runner = _build_quietly(config)
+            SampleGuard(options.skip_broken).attach(runner)
+            runner.register_hook(FiniteLossHook(options.skip_nan))
+            runner.register_hook(RequireFit())
+            runner.register_hook(report, priority='VERY_LOW')
+            runner.train()
+    return runner
+
+
+def _training_config(options: TrainOptions) -> Config:
+    """The config with all options of training applied."""
     config = prepare_config(options, options.schedule)
+    require_keys(config, 'train_dataloader', 'train_cfg', 'optim_wrapper')
+    use_safe_checkpoints(config)
     if options.trust_checkpoint:
         for file in (options.init, options.resume):
             if file and file != 'auto':
@@ -138,13 +171,14 @@ def train(options: TrainOptions) -> Runner:
         _use_amp(config)
     if options.logger:
         _add_logger(config, options.logger)
-    check_data(config, ('train', 'val'))
-    _choose_start(config, options.resume)
-    start_processes(config)
-    runner = _build_quietly(config)
-    runner.register_hook(StartReport(options), priority='VERY_LOW')
-    runner.train()
-    return runner
+    return config
+
+
+def _the_only_run(config: Config) -> contextlib.AbstractContextManager:
+    """Holds the work directory, from the first process of a run."""
+    ranks = {'pytorch': 'RANK', 'slurm': 'SLURM_PROCID', 'mpi': 'OMPI_COMM_WORLD_RANK'}
+    first = os.environ.get(ranks.get(config.launcher, ''), '0') == '0'
+    return FolderLock(config.work_dir, '--work-dir') if first else contextlib.nullcontext()
 
 
 def _build_quietly(config: Config) -> Runner:
@@ -183,21 +217,11 @@ def _add_logger(config: Config, name: str) -> None:
     config.visualizer.vis_backends = [*backends, dict(type=LOGGERS[name])]
 
 
-def checkpoints_in(folder: str | Path) -> list[Path]:
-    """The periodic checkpoints of a run, newest first."""
-    numbered = []
-    for file in Path(folder).glob('*.pth'):
-        found = re.fullmatch(r'(?:iter|epoch)_(\d+)\.pth', file.name)
-        if found:
-            numbered.append((int(found[1]), file))
-    return [file for _, file in sorted(numbered, reverse=True)]
-
-
 def last_whole_checkpoint(folder: str | Path) -> Path | None:
     """The newest checkpoint that can be read to the end; says which ones it passed over."""
     for file in checkpoints_in(folder):
         try:
-            checkpoint.read_checkpoint(file)
+            require_finite(weights_in(checkpoint.read_checkpoint(file)), file)
         except UserError as error:
             print(f'passed over: {error}')
         else:
@@ -225,20 +249,42 @@ def _choose_start(config: Config, resume: str | None) -> None:
             return
     else:
         file = Path(resume)
-        checkpoint.read_checkpoint(file)
+        _require_resumable(file)
     config.resume, config.load_from = True, str(file)
+
+
+def _require_resumable(file: Path) -> None:
+    content = checkpoint.read_checkpoint(file)
+    lacking = [key for key in ('meta', 'state_dict', 'message_hub') if key not in content]
+    if lacking:
+        raise UserError(
+            f'--resume {file}: it is no checkpoint of a training run (it has no '
+            f'{", ".join(lacking)}). For weights to start from, pass --init {file}.'
+        )
+    require_finite(weights_in(content), file)
+
+
+class RequireFit(Hook):
+    """A resumed checkpoint must be of this very model; mmengine would take what fits."""
+
+    def after_load_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
+        """Before anything of it is loaded."""
+        if runner._resume:
+            model = runner.model.module if is_model_wrapper(runner.model) else runner.model
+            require_fit(model, weights_in(checkpoint), runner._load_from)
 
 
 class StartReport(Hook):
     """Prints one block when everything is in place and training is about to start."""
 
     def __init__(self, options: TrainOptions) -> None:
-        self.options = options
+        self.options, self.done = options, False
 
     def before_train(self, runner: Runner) -> None:
         """One block, from the main process alone."""
         if is_main_process():
             print('\n'.join(_start_lines(runner, self.options)), flush=True)
+        self.done = True
 
 
 def _start_lines(runner: Runner, options: TrainOptions) -> list[str]:
