@@ -59,7 +59,7 @@ class FolderLock:
             os.ftruncate(self._handle, 0)
             os.pwrite(self._handle, json.dumps(about).encode(), 0)
         except OSError as error:
-            raise UserError(f'cannot write {self.path}: {error.strerror}') from error
+            raise UserError(f'cannot write {self.path}: {error.strerror}.') from error
         _held.add(self._me)
 
     def release(self) -> None:

@@ -16,12 +16,21 @@ from .safe_checkpoints import last_good
 
 
 @contextlib.contextmanager
-def explained(config: Config, started: Callable[[], bool]) -> Iterator[None]:
+def explained(
+    config: Config,
+    started: Callable[[], bool] = lambda: True,
+    loader: str = 'train_dataloader',
+    after: Callable[[], str] | None = None,
+    folder: object = None,
+) -> Iterator[None]:
     """Errors within the block as UserErrors, where they are the machine's or the config's.
 
     Args:
         config: Names its file and the work directory.
         started: Whether everything has been built; until then, any error is one of the config.
+        loader: The part of the config that loads the data.
+        folder: Where results go; by default the work directory.
+        after: What there is to go on from, as a sentence; by default the last checkpoint.
     """
     # A log file on a full disk would fill the screen with tracebacks; the checkpoint says it.
     before, logging.raiseExceptions = logging.raiseExceptions, False
@@ -30,7 +39,9 @@ def explained(config: Config, started: Callable[[], bool]) -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:
-        message = _of_the_machine(error, config)
+        message = _of_the_machine(error, folder or config.work_dir, loader)
+        if message:
+            message += f' {after() if after else last_good(config.work_dir)}'
         if message is None and not started():
             message = f'config {config.filename}: {explain(error)}'
         if message is None:
@@ -40,25 +51,19 @@ def explained(config: Config, started: Callable[[], bool]) -> Iterator[None]:
         logging.raiseExceptions = before
 
 
-def _of_the_machine(error: Exception, config: Config) -> str | None:
-    work = config.work_dir
+def _of_the_machine(error: Exception, folder: object, loader: str) -> str | None:
     if isinstance(error, OSError):
-        message = cannot_write(error, work)
-        return f'{message} {last_good(work)}' if message else None
+        return cannot_write(error, folder)
     text = str(error)
-    worker = re.search(r'DataLoader worker \(pid\(?s?\)? ([\d, ]+)\)([^.\n]*)', text)
+    worker = re.search(r'DataLoader worker \(pid\(?s?\)? ([\d, ]+)\)', text)
     if worker:
+        why = 'the shared memory' if 'shared memory' in text else 'most often the memory'
         return (
-            f'a process that loads data (process {worker[1]}){worker[2]}; most often the memory '
-            'ran out. Take fewer of them, such as --cfg-options train_dataloader.num_workers=1. '
-            f'{last_good(work)}'
+            f'a process that loads data (process {worker[1]}) was killed or died; {why} ran out. '
+            f'Take fewer of them, such as --cfg-options {loader}.num_workers=1.'
         )
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)) or (
         isinstance(error, RuntimeError) and "can't allocate memory" in text
     ):
-        return (
-            'the memory does not suffice. Take a smaller batch, such as --cfg-options '
-            'train_dataloader.batch_size=1 optim_wrapper.accumulative_counts=2, or --amp. '
-            f'{last_good(work)}'
-        )
+        return f'the memory does not suffice. Try --cfg-options {loader}.batch_size=1.'
     return None

@@ -24,15 +24,15 @@ from mmengine.runner import IterBasedTrainLoop, Runner
 from . import checkpoint, family, safe_config
 from .bfloat16 import avoid_broken_amx
 from .building import building, require_keys
-from .checkpoint_fit import require_finite, require_fit, weights_in
 from .config import apply_schedule, dataset_configs, load_config, replace_sync_bn, set_data_root
 from .data.check import check_ade20k, check_coco
 from .data.report import require
 from .errors import UserError
 from .finite_loss import FiniteLossHook
 from .lock import FolderLock
+from .resuming import RequireFit, choose_start
 from .run_errors import explained
-from .safe_checkpoints import checkpoints_in, use_safe_checkpoints
+from .safe_checkpoints import use_safe_checkpoints
 from .sample_guard import SampleGuard
 
 LOGGERS = {'tensorboard': 'TensorboardVisBackend', 'wandb': 'WandbVisBackend'}
@@ -135,7 +135,7 @@ def train(options: TrainOptions) -> Runner:
         config = _training_config(options)
         check_data(config, ('train', 'val'))
     with _the_only_run(config):
-        _choose_start(config, options.resume)
+        choose_start(config, options.resume)
         start_processes(config)
         report = StartReport(options)
         with explained(config, lambda: report.done):
@@ -215,63 +215,6 @@ def _add_logger(config: Config, name: str) -> None:
         config.visualizer = dict(type='Visualizer', name='visualizer')
     backends = config.visualizer.get('vis_backends') or [dict(type='LocalVisBackend')]
     config.visualizer.vis_backends = [*backends, dict(type=LOGGERS[name])]
-
-
-def last_whole_checkpoint(folder: str | Path) -> Path | None:
-    """The newest checkpoint that can be read to the end; says which ones it passed over."""
-    for file in checkpoints_in(folder):
-        try:
-            require_finite(weights_in(checkpoint.read_checkpoint(file)), file)
-        except UserError as error:
-            print(f'passed over: {error}')
-        else:
-            return file
-    return None
-
-
-def _choose_start(config: Config, resume: str | None) -> None:
-    found = checkpoints_in(config.work_dir)
-    if resume is None:
-        if found:
-            raise UserError(
-                f'{config.work_dir} already holds checkpoints, the last one {found[0].name}. Pass '
-                '--resume to go on from there, or another --work-dir.'
-            )
-        return
-    if resume == 'auto':
-        file = last_whole_checkpoint(config.work_dir)
-        if file is None and found:
-            raise UserError(
-                f'--resume: none of the {len(found)} checkpoints in {config.work_dir} can be read.'
-            )
-        if file is None:
-            print(f'--resume: nothing to resume in {config.work_dir}; starting anew.')
-            return
-    else:
-        file = Path(resume)
-        _require_resumable(file)
-    config.resume, config.load_from = True, str(file)
-
-
-def _require_resumable(file: Path) -> None:
-    content = checkpoint.read_checkpoint(file)
-    lacking = [key for key in ('meta', 'state_dict', 'message_hub') if key not in content]
-    if lacking:
-        raise UserError(
-            f'--resume {file}: it is no checkpoint of a training run (it has no '
-            f'{", ".join(lacking)}). For weights to start from, pass --init {file}.'
-        )
-    require_finite(weights_in(content), file)
-
-
-class RequireFit(Hook):
-    """A resumed checkpoint must be of this very model; mmengine would take what fits."""
-
-    def after_load_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
-        """Before anything of it is loaded."""
-        if runner._resume:
-            model = runner.model.module if is_model_wrapper(runner.model) else runner.model
-            require_fit(model, weights_in(checkpoint), runner._load_from)
 
 
 class StartReport(Hook):

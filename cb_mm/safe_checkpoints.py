@@ -26,7 +26,7 @@ from .atomic import remove_drafts, write_atomically
 from .errors import UserError
 
 #: Names in mmengine's message hub, which is saved with every checkpoint.
-_OUTDATED, _VALIDATED = 'outdated_checkpoints', 'validated_iter'
+_OUTDATED, _VALIDATED = 'outdated_checkpoints', 'done_validation'
 _PLAIN = ('CheckpointHook', 'mmengine.CheckpointHook')
 
 

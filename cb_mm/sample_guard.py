@@ -19,7 +19,7 @@ from mmengine.hooks import Hook
 from mmengine.runner import Runner
 from torch.utils.data import DataLoader
 
-from .data.check_files import jpeg_is_cut
+from .data.check_files import jpeg_is_cut, read_image, read_labels
 from .errors import SHOW_TRACEBACK, UserError
 
 #: In the work directory: one line for every file that was skipped.
@@ -70,11 +70,7 @@ class GuardedLoader:
         except FileNotFoundError as error:
             raise UserError(f'{error.filename or image} does not exist.') from error
         except Exception as error:  # decoders fail on a damaged file in a dozen ways
-            file = f'image {image}'
-            if 'img' in before:
-                file = f'label map {labels}' if labels else f'the annotation of image {image}'
-            reason = f'{type(error).__name__}: {error}'.strip(': ').splitlines()[0]
-            raise UserError(f'{file} cannot be read ({reason}).') from error
+            raise UserError(_unreadable('img' in before, image, labels, error)) from error
         if loaded is not None:
             check_loaded(loaded, set(loaded) - before, self.classes, self.ignored)
         return loaded
@@ -99,7 +95,7 @@ def check_loaded(results: dict, new: set[str], classes: int, ignored: int) -> No
     image = results.get('img_path')
     if 'img' in new:
         if image and _is_cut(image):
-            raise UserError(f'image {image} is cut off: the JPEG has no end.')
+            raise UserError(_unreadable(False, image, None, None))
         height, width = results['img'].shape[:2]
         told = results.get('height'), results.get('width')
         if all(isinstance(size, (int, float)) for size in told) and told != (height, width):
@@ -121,6 +117,19 @@ def check_loaded(results: dict, new: set[str], classes: int, ignored: int) -> No
     boxes = results.get('gt_bboxes') if 'gt_bboxes' in new else None
     if boxes is not None and not np.isfinite(np.asarray(getattr(boxes, 'tensor', boxes))).all():
         raise UserError(f'image {image} has a box that is not finite (NaN or infinity).')
+
+
+def _unreadable(
+    image_is_there: bool, image: str | None, labels: str | None, error: Exception | None
+) -> str:
+    """Which file could not be loaded, and why, as tools/check_data.py puts it."""
+    reason = f'{type(error).__name__}: {error}'.strip(': ').splitlines()[0]
+    if image_is_there and not labels:
+        return f'the annotation of image {image} cannot be used ({reason}).'
+    path = Path(str(labels if image_is_there else image))
+    facts = read_labels(path, 255) if image_is_there else read_image(path)
+    found = '; '.join(text for _, text in facts.findings) if facts.size is None else reason
+    return f'{"label map" if image_is_there else "image"} {path}: {found}.'
 
 
 def _is_cut(path: str) -> bool:
