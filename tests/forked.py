@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import resource
 import runpy
 import signal
 import sys
@@ -182,3 +183,19 @@ def wait_for(condition: Callable[[], bool], seconds: float = 120) -> bool:
             return False
         time.sleep(0.005)
     return True
+
+
+class FillDiskAt:
+    """From the n-th draft on no file can grow: what a full disk or a quota does."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __call__(self) -> None:
+        sys.addaudithook(self._hear)
+
+    def _hear(self, event: str, args: tuple) -> None:
+        if event == 'open' and str(args[0]).endswith('.part'):
+            self.number -= 1
+            if self.number == 0:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000))

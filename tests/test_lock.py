@@ -24,7 +24,7 @@ sys.modules['cb_mm'].__path__ = [sys.argv[2]]
 from cb_mm.lock import FolderLock
 held = FolderLock(sys.argv[1], '--out')
 child = os.fork()
-print(child, flush=True)
+os.write(1, f'{child}\\n'.encode())
 time.sleep(60)
 """
 
