@@ -155,7 +155,7 @@ class SafeCheckpointHook(CheckpointHook):
 def _validation_is_due(runner: Runner) -> bool:
     """Whether the resumed checkpoint was written just before a validation that it knows not of."""
     loop = runner.train_loop
-    if not runner._resume or runner.val_loop is None:
+    if not getattr(runner, '_resume', False) or runner.val_loop is None:
         return False
     if isinstance(loop, IterBasedTrainLoop):
         done, last = loop.iter, loop.max_iters
