@@ -137,9 +137,15 @@ def _require_intact(file: Path, path: str | Path) -> None:
         return  # torch's older format, which has no checksums, or no checkpoint
     with zipfile.ZipFile(file) as archive:
         parts = archive.infolist()
-        packed = any(part.compress_type != zipfile.ZIP_STORED for part in parts)
-        if packed or sum(part.file_size for part in parts) > file.stat().st_size:
-            raise UserError(f'checkpoint {path} is packed, or claims more than it holds: refused.')
+        # A part that is marked as a folder torch does not read: its numbers would be any.
+        odd = any(
+            part.compress_type != zipfile.ZIP_STORED or part.external_attr & 0x10 or part.is_dir()
+            for part in parts
+        )
+        if odd or sum(part.file_size for part in parts) > file.stat().st_size:
+            raise UserError(
+                f'checkpoint {path} is packed, damaged, or claims more than it holds: refused.'
+            )
         broken = archive.testzip()
     if broken:
         raise UserError(
