@@ -157,7 +157,7 @@ def kills_in_training(bench: Bench) -> Iterator[bool]:
 
     options = (*OFTEN, 'train_dataloader.num_workers=2', 'val_dataloader.num_workers=0',
                'val_dataloader.persistent_workers=False')  # fmt: skip
-    yield from random_kills(bench, 'train.py', (*ADE, '--cfg-options', *options), bench.tries(20))
+    yield from random_kills(bench, 'train.py', (*ADE, '--cfg-options', *options), bench.tries(16))
 
 
 def kills_in_detector_training(bench: Bench) -> Iterator[bool]:
@@ -166,13 +166,13 @@ def kills_in_detector_training(bench: Bench) -> Iterator[bool]:
 
     yield from random_kills(
         bench, 'train.py', (*COCO, '--cfg-options', *ALONE, 'train_cfg.max_epochs=3'),
-        bench.tries(10),
+        bench.tries(8),
     )  # fmt: skip
 
 
 def kills_in_sweeps(bench: Bench) -> Iterator[bool]:
     """Kill -9 at random moments of a sweep over corruptions."""
-    yield from random_kills(bench, 'test.py', sweep_words(), bench.tries(20))
+    yield from random_kills(bench, 'test.py', sweep_words(), bench.tries(16))
 
 
 def kills_at_sweep_operations(bench: Bench) -> Iterator[bool]:
@@ -185,7 +185,8 @@ def kills_at_sweep_operations(bench: Bench) -> Iterator[bool]:
     done = forked.run('test.py', *sweep_words(folder), cwd=folder, before=listen)
     assert done.code == 0, done.err
     expected = end(folder)
-    for number in bench.spread(len(events.read_text().splitlines()), 30):
+    assert expected
+    for number in bench.spread(len(events.read_text().splitlines()), 20):
         folder = bench.folder()
         kill = forked.KillAtEvent(folder / 'out', number)
         first = forked.run('test.py', *sweep_words(folder), cwd=folder, before=kill)
@@ -212,6 +213,7 @@ def random_kills(bench: Bench, tool: str, words: tuple, count: int) -> Iterator[
     seconds = time.monotonic() - started
     assert done.code == 0, done.err
     expected = end(folder)
+    assert expected
     again = (words[0], '--resume', *words[1:]) if tool == 'train.py' else words
     tries = 0
     while tries < count:

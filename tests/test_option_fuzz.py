@@ -122,7 +122,7 @@ def test_parsing(tool, folder):
 
 @pytest.mark.parametrize('tool', RUN)
 def test_running(tool, folder, monkeypatch):
-    """60 command lines each, that cannot succeed for want of data: one message and code 2."""
+    """150 command lines each, that cannot succeed for want of data: one message and code 2."""
     monkeypatch.setattr('logging.raiseExceptions', False)
     for name in ('RANK', 'WORLD_SIZE', 'LOCAL_RANK'):
         monkeypatch.delenv(name, raising=False)
@@ -130,7 +130,7 @@ def test_running(tool, folder, monkeypatch):
     # The one tool that needs nothing: it has less to do, unless the words say otherwise.
     first = ['--train', '1', '--val', '1', '--size', '32', '32'] if 'scenes' in tool else []
 
-    @settings(max_examples=60, deadline=None, derandomize=True,
+    @settings(max_examples=150, deadline=None, derandomize=True,
               suppress_health_check=list(HealthCheck))  # fmt: skip
     @given(command_lines(tool))
     def check(words: list[str]) -> None:
