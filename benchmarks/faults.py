@@ -6,7 +6,8 @@ one message, exit code 2, whole earlier results and nothing run that was not ask
 
 Examples:
   python benchmarks/faults.py                       # about a quarter of an hour on one core
-  python benchmarks/faults.py --only kill --scale 0.2
+  python benchmarks/faults.py --only sweep          # again, those of sweeps
+  python benchmarks/faults.py --scale 0.1 --out /tmp
 
 Writes faults.json and faults.md. Moments of kills come from --seed.
 """
@@ -47,7 +48,8 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument('--only', default='', metavar='TEXT', help='faults whose name has this')
+    parser.add_argument('--only', default='', metavar='TEXT', help='faults whose function has this '
+        'in its name; the others keep their rows')  # fmt: skip
     parser.add_argument('--scale', type=float, default=1.0, help='share of the tries (1)')
     parser.add_argument('--seed', type=int, default=0, metavar='N', help='of the moments (0)')
     parser.add_argument('--out', default=str(HERE / 'results'), metavar='DIR', help='for results')
@@ -453,16 +455,19 @@ def main(argv: list[str] | None = None) -> int:
             }
             rows.append(row)
             print(f'{row["survived"]:>6,} of {row["tries"]:>6,}  {row["fault"]}', flush=True)
+    file = Path(args.out) / 'faults.json'
+    if args.only and file.exists():  # the rows of all others stay
+        new = {row['fault']: row for row in rows}
+        rows = [new.pop(row['fault'], row) for row in json.loads(file.read_text())['rows']]
+        rows += new.values()
     table = ['| fault | tries | survived |', '|---|---:|---:|']
     table += [f'| {r["fault"]} | {r["tries"]:,} | {r["survived"]:,} |' for r in rows]
     tries, survived = (sum(row[key] for row in rows) for key in ('tries', 'survived'))
     table.append(f'| **all** | {tries:,} | {survived:,} |')
     print('\n'.join(table))
-    if not args.only:
-        out = Path(args.out)
-        about = {'seed': args.seed, 'scale': args.scale, 'machine': machine(), 'rows': rows}
-        write_atomically(out / 'faults.json', json.dumps(about, indent=2) + '\n')
-        write_atomically(out / 'faults.md', '\n'.join(table) + '\n')
+    about = {'seed': args.seed, 'scale': args.scale, 'machine': machine(), 'rows': rows}
+    write_atomically(file, json.dumps(about, indent=2) + '\n')
+    write_atomically(file.with_suffix('.md'), '\n'.join(table) + '\n')
     return 0 if survived == tries else 1
 
 

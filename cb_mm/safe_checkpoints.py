@@ -206,9 +206,10 @@ def checkpoints_in(folder: str | Path) -> list[Path]:
 
 def use_safe_checkpoints(config: Config) -> None:
     """Put `SafeCheckpointHook` where a config has mmengine's own, or none."""
-    hooks = config.setdefault('default_hooks', {})
-    hooks.setdefault('checkpoint', dict(interval=1))  # mmengine's default
-    custom = config.get('custom_hooks') or []
-    for hook in [hooks['checkpoint'], *custom]:
+    if not config.get('default_hooks'):
+        config.default_hooks = dict()
+    if 'checkpoint' not in config.default_hooks:
+        config.default_hooks.checkpoint = dict(interval=1)  # mmengine's default
+    for hook in [config.default_hooks.checkpoint, *(config.get('custom_hooks') or ())]:
         if isinstance(hook, dict) and hook.get('type', 'CheckpointHook') in _PLAIN:
             hook['type'] = 'SafeCheckpointHook'

@@ -10,6 +10,7 @@ import contextlib
 import os
 import traceback
 from collections.abc import Callable, Iterator
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -161,17 +162,19 @@ class GuardedSamples:
 
     def _load(self, index: int) -> Any:
         message = ''
-        for further in range(min(len(self.dataset), _MOST_IN_A_ROW) if self.skip else 1):
-            place = (index + further) % len(self.dataset)
-            if hasattr(index, 'at'):
+        # Samplers of other people may yield more than numbers; those have no neighbours.
+        skip = self.skip and isinstance(index, Integral)
+        for further in range(min(len(self.dataset), _MOST_IN_A_ROW) if skip else 1):
+            place = (index + further) % len(self.dataset) if further else index
+            if further and hasattr(index, 'at'):
                 place = index.at(place)
             try:
                 return self.load_batch([place])[0] if self.load_batch else self.dataset[place]
             except Exception as error:
                 message = self._describe(place, error)
-                if self.skip:
+                if skip:
                     self._note(message)
-        if self.skip:
+        if skip:
             message = f'--skip-broken: {_MOST_IN_A_ROW} samples in a row are broken. The last: ' + (
                 message
             )
@@ -185,7 +188,7 @@ class GuardedSamples:
             file = self.dataset.get_data_info(int(index)).get('img_path')
         except Exception:  # an odd data set: its number must do
             file = None
-        return f'image {file or f"number {int(index)}"}: {type(error).__name__}: {error}{detail}'
+        return f'image {file or f"number {index}"}: {type(error).__name__}: {error}{detail}'
 
     def _note(self, message: str) -> None:
         """One line in the file; several processes add to it."""

@@ -8,9 +8,11 @@ from pathlib import Path
 import forked
 import pytest
 import torch
+from mmengine.config import Config
+from tool import CONFIGS
 
 from cb_mm.checkpoint import read_checkpoint
-from cb_mm.safe_checkpoints import checkpoints_in
+from cb_mm.safe_checkpoints import checkpoints_in, use_safe_checkpoints
 
 JOB = Path(__file__).with_name('checkpoint_job.py')
 
@@ -109,11 +111,35 @@ def test_full_disk(undisturbed, number, tmp_path):
 
 
 def test_mmseg_itself_uses_it_with_shipped_configs():
-    from mmengine.config import Config
-    from tool import CONFIGS
-
     for file in CONFIGS.glob('*.py'):
         assert Config.fromfile(file).default_hooks.checkpoint.type == 'SafeCheckpointHook', file
+
+
+@pytest.mark.parametrize(
+    'content',
+    [
+        {},
+        {'default_hooks': None},
+        {'default_hooks': {'logger': {}}},
+        {'default_hooks': {'checkpoint': {'interval': 3}}},
+        {'default_hooks': {'checkpoint': {'type': 'CheckpointHook', 'interval': 3}}},
+        {'default_hooks': {'checkpoint': {'type': 'mmengine.CheckpointHook'}}},
+    ],
+)
+def test_any_config_gets_it(content):
+    config = Config(content)
+    use_safe_checkpoints(config)
+    assert config.default_hooks.checkpoint.type == 'SafeCheckpointHook'
+
+
+def test_what_the_user_chose_stays():
+    config = Config({
+        'default_hooks': {'checkpoint': None},
+        'custom_hooks': [{'type': 'CheckpointHook', 'interval': 7}, {'type': 'Mine'}],
+    })  # fmt: skip
+    use_safe_checkpoints(config)
+    assert config.default_hooks.checkpoint is None
+    assert [hook.type for hook in config.custom_hooks] == ['SafeCheckpointHook', 'Mine']
 
 
 def test_other_files_of_mmengine_are_whole_or_absent(tmp_path):

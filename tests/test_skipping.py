@@ -96,6 +96,19 @@ def test_any_data_set_and_sampler(tmp_path):
     assert '3.jpg' in next(iter(loader)).message
 
 
+def test_a_sampler_of_pairs(tmp_path):
+    """Its samples have no neighbours to take: a broken one ends the run."""
+
+    class Pairs(Numbers):
+        def __getitem__(self, pair):
+            return super().__getitem__(pair[0])
+
+    loader = DataLoader(Pairs({1}), batch_sampler=[[(0, 'a')], [(1, 'b')]], collate_fn=list)
+    batches = list(sample_guard.guard(loader, skip=True, folder=tmp_path))
+    assert batches[0] == [0]
+    assert 'ValueError: no' in batches[1].message
+
+
 def test_all_broken_ends(tmp_path):
     loader = DataLoader(Numbers(range(200)), batch_size=2, collate_fn=list)
     batch = next(iter(sample_guard.guard(loader, skip=True, folder=tmp_path)))

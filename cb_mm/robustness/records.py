@@ -42,7 +42,8 @@ class RecordFile:
             raise
 
     def _open(self, identity: dict[str, Any], about: dict[str, Any]) -> None:
-        remove_drafts(self.path.parent)
+        for folder in (self.path.parent, self.path.parent / 'scores'):
+            remove_drafts(folder)
         try:
             self._stream = self.path.open('a+b')
         except OSError as error:
