@@ -29,9 +29,10 @@ def _register() -> None:
         from . import mmcv_ops
 
         mmcv_ops.install()
-        from . import checkpoint, mmpretrain_guard
+        from . import checkpoint, mmpretrain_guard, safe_checkpoints
 
         checkpoint.install()
+        safe_checkpoints.install()
         mmpretrain_guard.install()
         from . import bfloat16, corruption, mean_loss, models, replay  # noqa: F401  (importing registers)
     except (ImportError, RuntimeError) as error:  # RuntimeError: torch and torchvision differ

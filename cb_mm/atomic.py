@@ -29,7 +29,7 @@ def draft_of(path: str | os.PathLike) -> Iterator[Path]:
         draft.replace(path)
         sync_folder(path.parent)
     except OSError as error:
-        raise UserError(f'cannot write {path}: {error.strerror or error}') from error
+        raise UserError(f'cannot write {path}: {error.strerror or error}.') from error
     finally:
         # Gone already when all went well; unreachable when the folder turned out to be a file.
         with contextlib.suppress(OSError):
@@ -51,3 +51,10 @@ def sync_folder(folder: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+def remove_drafts(folder: str | os.PathLike) -> None:
+    """Remove what killed runs left behind; only for a folder that no other run writes to."""
+    for draft in Path(folder).glob('.*.part'):
+        with contextlib.suppress(OSError):
+            draft.unlink()

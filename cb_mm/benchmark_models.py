@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from . import benchmark
+from .building import building
 from .errors import UserError
 from .speed import compile_parts, prepare_autocast, use_channels_last
 
@@ -93,9 +94,9 @@ def build_subject(
     from mmengine.registry import MODELS
 
     torch.manual_seed(0)
-    model = revert_sync_batchnorm(
-        MODELS.build(ConfigDict(_without_weights(config.model.to_dict())))
-    )
+    with building(config):
+        model = MODELS.build(ConfigDict(_without_weights(config.model.to_dict())))
+    model = revert_sync_batchnorm(model)
     model = model.to(get_device())
     images = torch.randn(batch, 3, *size, generator=torch.Generator().manual_seed(1))
     images = images.to(get_device())

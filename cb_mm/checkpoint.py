@@ -13,6 +13,7 @@ import argparse
 import pickletools
 import re
 import warnings
+import zipfile
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -80,7 +81,8 @@ def read_checkpoint(
 
     Raises:
         UserError: The file is missing, empty, cut off, not a checkpoint, or holds anything but
-            weights and plain data.
+            weights and plain data, or is damaged. (Files in torch's old format and .safetensors
+            have no checksums: there, changed numbers are not noticed.)
     """
     file = _resolved(path)
     if not file.is_file():
@@ -94,6 +96,7 @@ def read_checkpoint(
         if trust or file in _trusted:
             content = torch.load(file, map_location=map_location, weights_only=False)
         else:
+            _require_intact(file, path)
             with safe_globals(ALLOWED), warnings.catch_warnings():
                 warnings.simplefilter('ignore', UserWarning)  # of an odd pickle protocol
                 content = torch.load(file, map_location=map_location, weights_only=True)
@@ -123,6 +126,32 @@ def _read_safetensors(file: Path, map_location: Any) -> dict[str, Any]:
         raise UserError(
             f'checkpoint {file} is not a whole safetensors file ({error}). Download it again.'
         ) from error
+
+
+def _require_intact(file: Path, path: str | Path) -> None:
+    """Compare every part of a torch archive with its checksum: torch itself does not.
+
+    torch stores the parts as they are. Packed ones could be a bomb that unpacks to any size.
+    """
+    if not zipfile.is_zipfile(file):
+        return  # torch's older format, which has no checksums, or no checkpoint
+    with zipfile.ZipFile(file) as archive:
+        parts = archive.infolist()
+        # A part that is marked as a folder torch does not read: its numbers would be any.
+        odd = any(
+            part.compress_type != zipfile.ZIP_STORED or part.external_attr & 0x10 or part.is_dir()
+            for part in parts
+        )
+        if odd or sum(part.file_size for part in parts) > file.stat().st_size:
+            raise UserError(
+                f'checkpoint {path} is packed, damaged, or claims more than it holds: refused.'
+            )
+        broken = archive.testzip()
+    if broken:
+        raise UserError(
+            f'checkpoint {path} is damaged: its part {broken} does not have its checksum. Take '
+            'another checkpoint, or download it again.'
+        )
 
 
 def _explain(path: str | Path, file: Path, error: Exception) -> str:

@@ -7,6 +7,7 @@ Everything here turns a wrong word into one clear message. mmengine itself takes
 from __future__ import annotations
 
 import argparse
+import ast
 import difflib
 import inspect
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,6 +19,7 @@ from mmengine.config import Config, DictAction
 from mmengine.runner import Runner
 from torch.utils.data import DataLoader
 
+from . import safe_config
 from .errors import UserError
 
 #: Top-level keys that something reads; all others are variables of the config file.
@@ -42,11 +44,11 @@ def load_config(path: str | Path, options: Sequence[str] = ()) -> Config:
         hint = did_you_mean(path.name, siblings)
         raise UserError(f'config {path} does not exist.{hint}')
     try:
-        config = Config.fromfile(path)
+        config = safe_config.load(path) if safe_config.enabled() else Config.fromfile(path)
     except UserError:
         raise
     except Exception as error:  # a config is a program: it can fail in any way
-        raise UserError(f'config {path} cannot be read: {type(error).__name__}: {error}') from error
+        raise UserError(_explain_reading(path, error)) from error
     changes = parse_options(options)
     for key in changes:
         _check_key(config, key)
@@ -55,6 +57,34 @@ def load_config(path: str | Path, options: Sequence[str] = ()) -> Config:
     except (TypeError, KeyError, ValueError, IndexError) as error:
         raise UserError(f'--cfg-options does not fit the config: {error}') from error
     return config
+
+
+def _explain_reading(path: Path, error: Exception) -> str:
+    if isinstance(error, SyntaxError):
+        file, line, reason = _find_syntax_error(path) or (path, error.lineno, error.msg)
+        return f'config {file}, line {line}: it is not Python: {reason}.'
+    missing = getattr(error, 'filename', None)
+    if isinstance(error, FileNotFoundError) and missing:
+        missing = Path(missing)
+        hint = did_you_mean(missing.name, [file.name for file in missing.parent.glob('*.py')])
+        return f'config {path}: its base {missing} does not exist.{hint}'
+    return f'config {path} cannot be read: {type(error).__name__}: {error}.'
+
+
+def _find_syntax_error(path: Path) -> tuple[Path, int | None, str] | None:
+    """The file, of a config and its bases, that is not Python; mmengine does not say."""
+    try:
+        tree = ast.parse(path.read_text(encoding='utf-8'))
+    except SyntaxError as error:
+        return path, error.lineno, error.msg
+    for statement in tree.body:
+        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == '_base_':
+            for node in ast.walk(statement.value):
+                base = path.parent / node.value if isinstance(node, ast.Constant) else None
+                found = _find_syntax_error(base) if base and base.is_file() else None
+                if found:
+                    return found
+    return None
 
 
 def parse_options(words: Sequence[str]) -> dict[str, Any]:

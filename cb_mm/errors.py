@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
+import traceback
 from collections.abc import Callable
+
+#: With this variable set, a tool also prints where in the program an error arose.
+SHOW_TRACEBACK = 'CB_MM_TRACEBACK'
+#: What a disk or a folder answers that cannot take a file.
+_CANNOT_WRITE = {
+    errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EIO,
+}  # fmt: skip
 
 
 class UserError(Exception):
@@ -18,6 +28,22 @@ def exit_code(job: Callable[[], object]) -> int:
     try:
         job()
     except UserError as error:
-        print(f'error: {error}', file=sys.stderr)
-        return 2
-    return 0
+        message = str(error)
+    except OSError as error:
+        message = cannot_write(error)
+        if message is None:
+            raise
+    else:
+        return 0
+    if os.environ.get(SHOW_TRACEBACK):
+        traceback.print_exc()
+    print(f'error: {message}', file=sys.stderr)
+    return 2
+
+
+def cannot_write(error: OSError, where: object = None) -> str | None:
+    """One message for a full disk, a read-only folder and the like; None for other errors."""
+    if error.errno not in _CANNOT_WRITE:
+        return None
+    file = error.filename or where
+    return f'cannot write{f" {file}" if file else ""}: {error.strerror}.'

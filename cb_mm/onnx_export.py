@@ -16,7 +16,9 @@ from mmengine.model import revert_sync_batchnorm
 from torch import Tensor, nn
 
 from .atomic import draft_of
+from .building import building, require_keys
 from .checkpoint import read_checkpoint
+from .checkpoint_fit import require_finite, weights_in
 from .errors import UserError
 from .weights import summary
 
@@ -56,7 +58,9 @@ def load_segmentor(cfg: Config, checkpoint: str | Path, trust: bool = False) -> 
 
     register_all_modules(init_default_scope=False)
     init_default_scope('mmseg')
-    model = MODELS.build(cfg.model)
+    require_keys(cfg, 'model')
+    with building(cfg):
+        model = MODELS.build(cfg.model)
     if not hasattr(model, 'decode_head') or isinstance(model.decode_head, nn.ModuleList):
         raise UserError(
             f'{cfg.filename} describes a {type(model).__name__}; only segmentors with one decode '
@@ -65,6 +69,7 @@ def load_segmentor(cfg: Config, checkpoint: str | Path, trust: bool = False) -> 
     content = read_checkpoint(checkpoint, trust=trust)
     state_dict = content.get('state_dict', content)
     state_dict = {key.removeprefix('module.'): value for key, value in state_dict.items()}
+    require_finite(weights_in(content), checkpoint)
     try:
         missing, unexpected = model.load_state_dict(state_dict, strict=False)
     except RuntimeError as error:  # torch lists every tensor of another shape

@@ -45,6 +45,10 @@ class Draw(int):
         draw.position = position
         return draw
 
+    def at(self, index: int) -> Draw:
+        """Another sample in the same place."""
+        return Draw(index, self.position)
+
     def __reduce__(self) -> tuple:
         return Draw, (int(self), self.position)
 

@@ -7,7 +7,6 @@ import importlib.util
 import io
 import logging
 import os
-import re
 import sys
 import warnings
 from collections.abc import Sequence
@@ -22,12 +21,19 @@ from mmengine.hooks import Hook
 from mmengine.model import is_model_wrapper
 from mmengine.runner import IterBasedTrainLoop, Runner
 
-from . import checkpoint, family
+from . import checkpoint, family, safe_config
+from .building import building, require_keys
 from .config import apply_schedule, dataset_configs, load_config, replace_sync_bn, set_data_root
 from .data.check import check_ade20k, check_coco
 from .data.report import require
 from .errors import UserError
-from .speed import compile_parts, prepare_autocast, use_channels_last
+from .finite_loss import FiniteLossHook
+from .lock import FolderLock
+from .resuming import RequireFit, choose_start
+from .run_errors import explained
+from .safe_checkpoints import use_safe_checkpoints
+from .sample_guard import SampleGuard
+from .speed import prepare_autocast, speed_up
 
 LOGGERS = {'tensorboard': 'TensorboardVisBackend', 'wandb': 'WandbVisBackend'}
 
@@ -46,6 +52,7 @@ class RunOptions:
     amp: bool = False
     channels_last: bool = False
     compile: bool = False
+    safe_config: bool = False
 
 
 @dataclass
@@ -57,11 +64,16 @@ class TrainOptions(RunOptions):
     resume: str | None = None  # 'auto' or a file
     auto_scale_lr: bool = False
     logger: str | None = None
+    skip_broken: bool = False
+    skip_nan: bool = False
 
 
 def prepare_config(options: RunOptions, schedule: str | None = None) -> Config:
     """The config with the options applied that every tool has."""
+    if options.safe_config:
+        safe_config.enable()
     config = load_config(options.config, options.cfg_options)
+    require_keys(config, 'model')
     apply_schedule(config, schedule)
     set_data_root(config, options.data_root)
     stem = Path(options.config).stem
@@ -121,7 +133,29 @@ def check_data(config: Config, splits: Sequence[str]) -> None:
 
 def train(options: TrainOptions) -> Runner:
     """Everything that ``tools/train.py`` does. Returns the runner when training has ended."""
+    with building(options.config):
+        config = _training_config(options)
+        check_data(config, ('train', 'val'))
+    with _the_only_run(config):
+        choose_start(config, options.resume)
+        start_processes(config)
+        report = StartReport(options)
+        with explained(config, lambda: report.done):
+            runner = _build_quietly(config)
+            speed_up(runner.model, options.channels_last, options.compile)
+            SampleGuard(options.skip_broken).attach(runner)
+            runner.register_hook(FiniteLossHook(options.skip_nan))
+            runner.register_hook(RequireFit())
+            runner.register_hook(report, priority='VERY_LOW')
+            runner.train()
+    return runner
+
+
+def _training_config(options: TrainOptions) -> Config:
+    """The config with all options of training applied."""
     config = prepare_config(options, options.schedule)
+    require_keys(config, 'train_dataloader', 'train_cfg', 'optim_wrapper')
+    use_safe_checkpoints(config)
     if options.trust_checkpoint:
         for file in (options.init, options.resume):
             if file and file != 'auto':
@@ -140,18 +174,14 @@ def train(options: TrainOptions) -> Runner:
         _use_amp(config)
     if options.logger:
         _add_logger(config, options.logger)
-    check_data(config, ('train', 'val'))
-    _choose_start(config, options.resume)
-    start_processes(config)
-    runner = _build_quietly(config)
-    model = runner.model.module if is_model_wrapper(runner.model) else runner.model
-    if options.channels_last:
-        use_channels_last(model)
-    if options.compile:
-        compile_parts(model)
-    runner.register_hook(StartReport(options), priority='VERY_LOW')
-    runner.train()
-    return runner
+    return config
+
+
+def _the_only_run(config: Config) -> contextlib.AbstractContextManager:
+    """Holds the work directory, from the first process of a run."""
+    ranks = {'pytorch': 'RANK', 'slurm': 'SLURM_PROCID', 'mpi': 'OMPI_COMM_WORLD_RANK'}
+    first = os.environ.get(ranks.get(config.launcher, ''), '0') == '0'
+    return FolderLock(config.work_dir, '--work-dir') if first else contextlib.nullcontext()
 
 
 def _build_quietly(config: Config) -> Runner:
@@ -189,62 +219,17 @@ def _add_logger(config: Config, name: str) -> None:
     config.visualizer.vis_backends = [*backends, dict(type=LOGGERS[name])]
 
 
-def checkpoints_in(folder: str | Path) -> list[Path]:
-    """The periodic checkpoints of a run, newest first."""
-    numbered = []
-    for file in Path(folder).glob('*.pth'):
-        found = re.fullmatch(r'(?:iter|epoch)_(\d+)\.pth', file.name)
-        if found:
-            numbered.append((int(found[1]), file))
-    return [file for _, file in sorted(numbered, reverse=True)]
-
-
-def last_whole_checkpoint(folder: str | Path) -> Path | None:
-    """The newest checkpoint that can be read to the end; says which ones it passed over."""
-    for file in checkpoints_in(folder):
-        try:
-            checkpoint.read_checkpoint(file)
-        except UserError as error:
-            print(f'passed over: {error}')
-        else:
-            return file
-    return None
-
-
-def _choose_start(config: Config, resume: str | None) -> None:
-    found = checkpoints_in(config.work_dir)
-    if resume is None:
-        if found:
-            raise UserError(
-                f'{config.work_dir} already holds checkpoints, the last one {found[0].name}. Pass '
-                '--resume to go on from there, or another --work-dir.'
-            )
-        return
-    if resume == 'auto':
-        file = last_whole_checkpoint(config.work_dir)
-        if file is None and found:
-            raise UserError(
-                f'--resume: none of the {len(found)} checkpoints in {config.work_dir} can be read.'
-            )
-        if file is None:
-            print(f'--resume: nothing to resume in {config.work_dir}; starting anew.')
-            return
-    else:
-        file = Path(resume)
-        checkpoint.read_checkpoint(file)
-    config.resume, config.load_from = True, str(file)
-
-
 class StartReport(Hook):
     """Prints one block when everything is in place and training is about to start."""
 
     def __init__(self, options: TrainOptions) -> None:
-        self.options = options
+        self.options, self.done = options, False
 
     def before_train(self, runner: Runner) -> None:
         """One block, from the main process alone."""
         if is_main_process():
             print('\n'.join(_start_lines(runner, self.options)), flush=True)
+        self.done = True
 
 
 def _start_lines(runner: Runner, options: TrainOptions) -> list[str]:

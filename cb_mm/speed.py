@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 
 import torch
+from mmengine.model import is_model_wrapper
 from torch import Tensor, nn
 
 from .bfloat16 import avoid_broken_amx
@@ -13,6 +14,15 @@ from .errors import UserError
 #: What a dense predictor is made of: these are compiled one by one, because losses, matching of
 #: boxes and non-maximum suppression around them change shape with every image.
 _PARTS = ('backbone', 'neck', 'decode_head', 'auxiliary_head')
+
+
+def speed_up(model: nn.Module, channels_last: bool, compiled: bool) -> None:
+    """What the options ``--channels-last`` and ``--compile`` ask for."""
+    model = model.module if is_model_wrapper(model) else model
+    if channels_last:
+        use_channels_last(model)
+    if compiled:
+        compile_parts(model)
 
 
 def use_channels_last(model: nn.Module) -> None:

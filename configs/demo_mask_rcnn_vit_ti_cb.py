@@ -55,7 +55,7 @@ train_dataloader = dict(
 )
 val_dataloader = dict(num_workers=1, dataset=dict(pipeline=test_pipeline, **scenes))
 test_dataloader = val_dataloader
-val_evaluator = dict(ann_file=data_root + 'annotations/instances_val2017.json')
+val_evaluator = dict(ann_file='demo_out/scenes/coco/annotations/instances_val2017.json')
 test_evaluator = val_evaluator
 
 schedule = 'demo'

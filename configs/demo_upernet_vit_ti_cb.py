@@ -55,7 +55,5 @@ param_scheduler = [
     dict(type='LinearLR', start_factor=1e-3, by_epoch=False, begin=0, end=40),
     dict(type='PolyLR', power=1.0, eta_min=0.0, by_epoch=False, begin=40, end=iterations),
 ]
-default_hooks = dict(
-    logger=dict(interval=20), checkpoint=dict(interval=iterations // 2, save_best=None)
-)
+default_hooks = dict(logger=dict(interval=20), checkpoint=dict(interval=200, save_best=None))
 auto_scale_lr = dict(base_batch_size=8)

@@ -13,4 +13,4 @@ _base_ = [
 ]
 
 width = 768
-model = dict(backbone=dict(arch='base'), neck=dict(in_channels=[width] * 4))
+model = dict(backbone=dict(arch='base'), neck=dict(in_channels=[width, width, width, width]))

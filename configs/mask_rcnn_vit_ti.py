@@ -13,4 +13,4 @@ _base_ = [
 ]
 
 width = 192
-model = dict(backbone=dict(arch='tiny'), neck=dict(in_channels=[width] * 4))
+model = dict(backbone=dict(arch='tiny'), neck=dict(in_channels=[width, width, width, width]))

@@ -15,6 +15,6 @@ _base_ = [
 width = 384
 model = dict(
     backbone=dict(arch='small'),
-    decode_head=dict(in_channels=[width] * 4),
+    decode_head=dict(in_channels=[width, width, width, width]),
     auxiliary_head=dict(in_channels=width),
 )

@@ -21,7 +21,7 @@ model = dict(
         out_indices=(0, 1, 2, 3),
         drop_path_rate=0.2,
     ),
-    decode_head=dict(in_channels=[48] * 4, channels=16),
+    decode_head=dict(in_channels=[48, 48, 48, 48], channels=16),
     auxiliary_head=dict(in_channels=48, channels=8),
 )
 train_pipeline = [
@@ -56,7 +56,7 @@ model = dict(
     backbone=dict(
         arch=dict(_delete_=True, embed_dim=48, depth=4, num_heads=3), out_indices=(0, 1, 2, 3)
     ),
-    neck=dict(in_channels=[48] * 4),
+    neck=dict(in_channels=[48, 48, 48, 48]),
 )
 train_cfg = dict(max_epochs=2, val_interval=2)
 default_hooks = dict(logger=dict(interval=1), checkpoint=dict(interval=1))

@@ -61,6 +61,9 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument('--threads', type=positive, metavar='N', help='threads of torch (its own)')
     parser.add_argument('--out', metavar='DIR', help='folder for JSON, table and plot')
     parser.add_argument(
+        '--safe-config', action='store_true', help='refuse a config that holds more than data'
+    )
+    parser.add_argument(
         '--cfg-options',
         nargs='+',
         default=[],
@@ -74,6 +77,7 @@ def run(args: argparse.Namespace) -> None:
     """Build, measure, print, write."""
     import torch
 
+    from cb_mm import safe_config
     from cb_mm.benchmark import table, write_results
     from cb_mm.benchmark_models import VARIANTS, build_subject, compare
     from cb_mm.config import load_config
@@ -81,6 +85,8 @@ def run(args: argparse.Namespace) -> None:
 
     if args.threads:
         torch.set_num_threads(args.threads)
+    if args.safe_config:
+        safe_config.enable()
     files = [args.config, *args.against]
     configs = [load_config(file, args.cfg_options) for file in files]
     names = [config.filename.rsplit('/', 1)[-1].removesuffix('.py') for config in configs]

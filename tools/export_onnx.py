@@ -49,6 +49,9 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         help='accepted difference, as a share of the largest logit (default: %(default)s)',
     )
     parser.add_argument(
+        '--safe-config', action='store_true', help='refuse a config that holds more than data'
+    )
+    parser.add_argument(
         '--cfg-options',
         nargs='+',
         default=[],
@@ -65,9 +68,12 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def run(args: argparse.Namespace) -> None:
     """Load, export, print the differences."""
+    from cb_mm import safe_config
     from cb_mm.config import load_config
     from cb_mm.onnx_export import export_onnx, load_segmentor
 
+    if args.safe_config:
+        safe_config.enable()
     config = load_config(args.config, args.cfg_options)
     segmentor = load_segmentor(config, args.checkpoint, args.trust_checkpoint)
     differences = export_onnx(segmentor, args.out, args.check_sizes, args.tolerance)

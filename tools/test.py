@@ -57,6 +57,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         'as test_dataloader.batch_size=4')  # fmt: skip
     add('--trust-checkpoint', action='store_true', help='open a checkpoint that holds more than '
         'weights: it can run any code')  # fmt: skip
+    add('--safe-config', action='store_true', help='refuse a config that holds more than data')
     add('--launcher', choices=['none', 'pytorch', 'slurm', 'mpi'], default='none',
         help='how the processes were started (default: none, one process)')  # fmt: skip
     add('--local_rank', '--local-rank', type=int, default=0, help=argparse.SUPPRESS)

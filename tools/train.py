@@ -42,6 +42,10 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         'as train_dataloader.batch_size=4')  # fmt: skip
     add('--trust-checkpoint', action='store_true', help='open --init and --resume files that hold '
         'more than weights: they can run any code')  # fmt: skip
+    add('--skip-broken', action='store_true', help='train without images and labels that cannot be '
+        'used; they are listed at the end (default: stop at the first)')  # fmt: skip
+    add('--skip-nan', action='store_true', help='leave out steps whose loss is NaN or infinite')
+    add('--safe-config', action='store_true', help='refuse a config that holds more than data')
     add('--launcher', choices=['none', 'pytorch', 'slurm', 'mpi'], default='none',
         help='how the processes were started (default: none, one process)')  # fmt: skip
     add('--local_rank', '--local-rank', type=int, default=0, help=argparse.SUPPRESS)

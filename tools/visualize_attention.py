@@ -91,6 +91,9 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument('--out', default='attention', metavar='DIR', help='folder (attention)')
     parser.add_argument('--device', metavar='DEVICE', help='cpu, cuda, ... (a GPU if there is one)')
     parser.add_argument(
+        '--safe-config', action='store_true', help='refuse configs that hold more than data'
+    )
+    parser.add_argument(
         '--trust-checkpoint', action='store_true', help='let checkpoints run the code they hold'
     )
     args = parser.parse_args(argv)
@@ -103,9 +106,12 @@ def run(args: argparse.Namespace) -> None:
     """Draw, and print the files."""
     from pathlib import Path
 
+    from cb_mm import safe_config
     from cb_mm.attention.analysis import ModelChoice
     from cb_mm.attention.visualization import VisualizationOptions, visualize
 
+    if args.safe_config:
+        safe_config.enable()
     choices = [(args.config, args.checkpoint), *([args.compare] if args.compare else [])]
     names = args.names or [None] * len(choices)
     models = [ModelChoice(*choice, name) for choice, name in zip(choices, names, strict=True)]

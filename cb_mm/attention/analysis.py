@@ -11,6 +11,7 @@ from typing import Any
 from tqdm import tqdm
 
 from ..errors import UserError
+from ..lock import FolderLock
 from .figures import (
     check_formats,
     class_and_distance_figure,
@@ -96,6 +97,13 @@ def analyze(options: AnalysisOptions) -> list[ModelSummary]:
     check_formats(options.formats)
     files = find_images(options.images, options.limit)
     subjects = load_models(options.models, options.device, options.trust)
+    with FolderLock(options.out, '--out'):
+        return _measure_all(options, files, subjects)
+
+
+def _measure_all(
+    options: AnalysisOptions, files: Sequence[Path], subjects: Sequence[Subject]
+) -> list[ModelSummary]:
     out = Path(options.out)
     records = Records(out / 'images.jsonl', _content(options, subjects), options.overwrite)
     summaries = {

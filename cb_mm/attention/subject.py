@@ -14,7 +14,9 @@ from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
 from torch import nn
 
+from ..building import building
 from ..checkpoint import read_checkpoint
+from ..checkpoint_fit import require_finite
 from ..config import did_you_mean, load_config, replace_sync_bn
 from ..errors import UserError
 from ..weights import load_weights, summary
@@ -131,12 +133,8 @@ def _from_config(config: Config, checkpoint: str, trust: bool) -> Subject:
     whole = config.model
     part = 'backbone' if 'backbone' in whole else None
     description = whole.backbone if part else whole
-    try:
+    with building(config):
         model = MODELS.build(description)
-    except UserError:
-        raise
-    except Exception as error:  # a class may refuse its arguments in any way
-        raise UserError(f'the model of {config.filename} cannot be built: {error}') from error
     find_attention(model)
     load_part(model, part, checkpoint, trust)
     prepare: Mapping[str, Any] = whole.get('data_preprocessor') or {}
@@ -164,6 +162,7 @@ def load_part(model: nn.Module, part: str | None, checkpoint: str, trust: bool =
                 'weights of a ViT, give the name of its timm model in place of the config.'
             )
         weights = inside
+    require_finite({k: v for k, v in weights.items() if isinstance(v, torch.Tensor)}, checkpoint)
     try:
         missing, unexpected = model.load_state_dict(weights, strict=False)
     except RuntimeError as error:  # torch lists every tensor of another shape

@@ -84,8 +84,8 @@ def write_contact_sheet(
     file: str | Path, image_file: str | Path, cells: Sequence[Cell], **options
 ) -> None:
     """Read an image, draw its sheet (options as for ``draw_contact_sheet``), write it as PNG."""
-    identity = image_identity({'img_path': image_file})
-    sheet = draw_contact_sheet(read_rgb(image_file), cells, identity, **options)
+    image = read_rgb(image_file)  # says what is wrong with the name, if anything
+    sheet = draw_contact_sheet(image, cells, image_identity({'img_path': image_file}), **options)
     _, code = cv2.imencode('.png', cv2.cvtColor(sheet, cv2.COLOR_RGB2BGR))
     write_atomically(file, code.tobytes())
 

@@ -23,8 +23,9 @@ from torch.utils.data import DataLoader, Dataset
 from ..atomic import write_atomically
 from ..corruption import ImageCorruption, corrupt_dataset_cfg
 from ..errors import UserError
+from ..sample_guard import Collate, LoadFailure, step_lists
 from .identity import data_digest, image_path, short_names
-from .image_store import ImageStore, step_lists, store_loaders
+from .image_store import ImageStore, store_loaders
 from .jobs import Job
 
 _LOADER_OPTIONS = ('pin_memory', 'prefetch_factor', 'timeout', 'multiprocessing_context')
@@ -85,13 +86,6 @@ def write_picture(file: Path, image: np.ndarray, channel_order: str) -> None:
     if image.ndim == 3 and image.shape[2] == 3 and channel_order == 'rgb':
         image = cv2.cvtColor(image, cv2.COLOR_RGB2BGR)
     write_atomically(file, cv2.imencode('.png', image)[1].tobytes())
-
-
-class LoadFailure:
-    """Takes an error for people out of a worker, where torch would wrap it in a traceback."""
-
-    def __init__(self, message: str) -> None:
-        self.message = message
 
 
 class SweepDataset(Dataset):
@@ -182,20 +176,6 @@ class JobBatches:
     def __iter__(self) -> Iterator[list[tuple[int, Job]]]:
         for batch in self.batches:
             yield [(index, self.job) for index in batch]
-
-
-class Collate:
-    """The data set's own way to make a batch, which lets a failure through."""
-
-    def __init__(self, collate: Callable) -> None:
-        self.collate = collate
-
-    def __call__(self, samples: list) -> Any:
-        """A batch, or the first failure in it."""
-        for sample in samples:
-            if isinstance(sample, LoadFailure):
-                return sample
-        return self.collate(samples)
 
 
 class JobLoader:

@@ -7,12 +7,13 @@ and a store that drops the oldest would then always drop what is needed next.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import numpy as np
 
 from ..errors import UserError
+from ..sample_guard import check_loaded, label_range, step_lists
 
 #: Loaders whose result depends on the file and their settings alone.
 _IMAGE_LOADER = 'mmcv.transforms.loading.LoadImageFromFile'
@@ -49,8 +50,11 @@ class ImageStore:
 class StoredLoader:
     """A loader of a pipeline that looks into the store first, and whose errors are for people."""
 
-    def __init__(self, loader: Callable[[dict], dict | None], store: ImageStore) -> None:
+    def __init__(
+        self, loader: Callable[[dict], dict | None], store: ImageStore, dataset: Any = None
+    ) -> None:
         self.loader = loader
+        self.labels = label_range(dataset)
         self.store = store
         kind = f'{type(loader).__module__}.{type(loader).__qualname__}'
         self.loads_image = kind == _IMAGE_LOADER
@@ -84,8 +88,9 @@ class StoredLoader:
         what, file = 'image', results.get('img_path')
         if self.loads_labels:
             what, file = 'label map', results.get('seg_map_path')
+        before = set(results)
         try:
-            return self.loader(results)
+            loaded = self.loader(results)
         except FileNotFoundError as error:
             missing = error.filename or file
             raise UserError(f'{what} {missing} of the test data does not exist.') from error
@@ -96,6 +101,9 @@ class StoredLoader:
                 f'{what} {file} of the test data cannot be read: it is no image, or it is damaged '
                 f'({type(error).__name__}).'
             ) from error
+        if loaded is not None:
+            check_loaded(loaded, set(loaded) - before, *self.labels)
+        return loaded
 
     def __repr__(self) -> str:
         return f'{type(self).__name__}({self.loader!r})'
@@ -106,21 +114,4 @@ def store_loaders(dataset: Any, store: ImageStore) -> None:
     for steps in step_lists(dataset):
         for place, step in enumerate(steps):
             if type(step).__name__.startswith('Load'):
-                steps[place] = StoredLoader(step, store)
-
-
-def step_lists(dataset: Any) -> Iterator[list]:
-    """Every list of transforms in a data set, its wrapped data sets and nested transforms."""
-    inner = getattr(dataset, 'datasets', None) or [getattr(dataset, 'dataset', None)]
-    for one in inner:
-        if one is not None:
-            yield from step_lists(one)
-    yield from _nested(getattr(dataset, 'pipeline', None))
-
-
-def _nested(step: Any) -> Iterator[list]:
-    steps = step if isinstance(step, list) else getattr(step, 'transforms', None)
-    if isinstance(steps, list):
-        yield steps
-        for one in steps:
-            yield from _nested(one)
+                steps[place] = StoredLoader(step, store, dataset)

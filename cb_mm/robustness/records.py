@@ -13,13 +13,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from ..atomic import sync_folder
+from ..atomic import remove_drafts, sync_folder
 from ..errors import UserError
-
-try:
-    import fcntl
-except ImportError:  # Windows has no flock: there, two runs into one folder are not noticed
-    fcntl = None
+from ..lock import FolderLock
 
 VERSION = 1
 
@@ -37,29 +33,37 @@ class RecordFile:
         self, path: str | Path, identity: Mapping[str, Any], about: Mapping[str, Any] | None = None
     ) -> None:
         self.path = Path(path)
+        self._stream: IO[bytes] | None = None
+        self._lock = FolderLock(self.path.parent, '--out')
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._stream: IO[bytes] = self.path.open('a+b')
+            self._open(plain(identity), plain(about or {}))
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, identity: dict[str, Any], about: dict[str, Any]) -> None:
+        for folder in (self.path.parent, self.path.parent / 'scores'):
+            remove_drafts(folder)
+        try:
+            self._stream = self.path.open('a+b')
         except OSError as error:
-            raise UserError(f'cannot write {self.path}: {error.strerror}') from error
-        self._lock()
+            raise UserError(f'cannot write {self.path}: {error.strerror}.') from error
         header, self.cells, whole = read_records(self.path)
-        if not self.cells and header and header.get('identity') != plain(identity):
+        if not self.cells and header and header.get('identity') != identity:
             header = None  # another test that finished nothing: there is nothing to lose
         if header is None:
             self._stream.truncate(0)
             header = {
                 'kind': 'header',
                 'version': VERSION,
-                'identity': plain(identity),
-                'about': plain(about or {}),
+                'identity': identity,
+                'about': about,
             }
             self._write(header)
             sync_folder(self.path.parent)
         else:
-            if header.get('identity') != plain(identity):
-                self.close()
-                raise UserError(_refusal(self.path, header.get('identity') or {}, plain(identity)))
+            if header.get('identity') != identity:
+                raise UserError(_refusal(self.path, header.get('identity') or {}, identity))
             self._stream.truncate(whole)  # drops a torn last line
         self.header = header
 
@@ -71,7 +75,9 @@ class RecordFile:
 
     def close(self) -> None:
         """Close the file and let others in."""
-        self._stream.close()
+        if self._stream is not None:
+            self._stream.close()
+        self._lock.release()
 
     def __enter__(self) -> RecordFile:
         return self
@@ -86,21 +92,10 @@ class RecordFile:
             self._stream.flush()
             os.fsync(self._stream.fileno())
         except OSError as error:
-            raise UserError(f'cannot write {self.path}: {error.strerror}') from error
-
-    def _lock(self) -> None:
-        if fcntl is None:
-            return
-        try:
-            fcntl.flock(self._stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self.close()
             raise UserError(
-                f'{self.path.parent} is being written by another run. Wait for it, or pass '
-                'another --out.'
-            ) from None
-        except OSError:
-            pass  # a file system without locks
+                f'cannot write {self.path}: {error.strerror}. What was finished before is kept; '
+                'the same command goes on.'
+            ) from error
 
 
 def read_records(path: str | Path) -> tuple[dict | None, list[dict], int]:

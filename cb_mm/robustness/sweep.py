@@ -27,10 +27,12 @@ from tqdm import tqdm
 
 from .. import family
 from ..atomic import write_atomically
+from ..building import building
 from ..config import replace_sync_bn
 from ..errors import UserError
+from ..run_errors import explained
 from ..runner import RunOptions, check_data, prepare_config, start_processes
-from ..speed import compile_parts, use_channels_last
+from ..speed import speed_up
 from .data import labels_without_image
 from .identity import config_digest, file_digest
 from .jobs import FGSM, Job, count, plan_cells, plan_jobs
@@ -75,7 +77,8 @@ def sweep(options: SweepOptions) -> Path:
         raise UserError(f'--cache-mb {options.cache_mb} is negative; 0 keeps nothing in memory.')
     other = read_results(options.compare) if options.compare else None
     checkpoint = file_digest(options.checkpoint)
-    config = prepare_config(options)
+    with building(options.config):
+        config = prepare_config(options)
     metric_configs(config)
     replace_sync_bn(config)  # it needs several GPUs, and in testing it does what BN does
     check_data(config, ['test'])
@@ -84,22 +87,20 @@ def sweep(options: SweepOptions) -> Path:
         init_dist(config.launcher, **(config.get('env_cfg') or {}).get('dist_cfg', {}))
     main = is_main_process()
     with quiet(keep=main) as (log, console):
-        tester = ModelUnderTest(
-            config,
-            options.checkpoint,
-            trust=options.trust_checkpoint,
-            seed=options.seed or 0,
-            limit=options.limit,
-            cache_bytes=options.cache_mb << 20,
-            save_to=options.save_corrupted,
-            show_to=options.show_dir,
-            attacks=any(job.cell.name == FGSM for job in jobs),
-            amp=options.amp,
-        )
-        if options.channels_last:
-            use_channels_last(tester.model)
-        if options.compile:
-            compile_parts(tester.model)
+        with building(config):
+            tester = ModelUnderTest(
+                config,
+                options.checkpoint,
+                trust=options.trust_checkpoint,
+                seed=options.seed or 0,
+                limit=options.limit,
+                cache_bytes=options.cache_mb << 20,
+                save_to=options.save_corrupted,
+                show_to=options.show_dir,
+                attacks=any(job.cell.name == FGSM for job in jobs),
+                amp=options.amp,
+            )
+        speed_up(tester.model, options.channels_last, options.compile)
         identity = {
             'config': config_digest(config),
             'checkpoint': checkpoint,
@@ -123,7 +124,8 @@ def sweep(options: SweepOptions) -> Path:
         except UserError:
             broadcast_object_list([None])  # the other processes wait for the plan
             raise
-        with records:
+        kept = 'What was finished is kept; the same command goes on.'
+        with records, explained(config, loader='test_dataloader', after=lambda: kept, folder=out):
             log.open(out / 'test.log')
             try:
                 _lead(tester, jobs, records, options, console)

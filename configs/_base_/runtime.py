@@ -10,7 +10,7 @@ default_hooks = dict(
     timer=dict(type='IterTimerHook'),
     logger=dict(type='LoggerHook', interval=50),
     param_scheduler=dict(type='ParamSchedulerHook'),
-    checkpoint=dict(type='CheckpointHook', max_keep_ckpts=3),
+    checkpoint=dict(type='SafeCheckpointHook', max_keep_ckpts=3),
     sampler_seed=dict(type='DistSamplerSeedHook'),
 )
 env_cfg = dict(

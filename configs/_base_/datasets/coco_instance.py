@@ -5,7 +5,19 @@ dataset_type = 'CocoDataset'
 data_root = 'data/coco/'
 
 # Short side 480 to 800, long side at most 1333.
-short_sides = [(side, 1333) for side in range(480, 801, 32)]
+short_sides = [
+    (480, 1333),
+    (512, 1333),
+    (544, 1333),
+    (576, 1333),
+    (608, 1333),
+    (640, 1333),
+    (672, 1333),
+    (704, 1333),
+    (736, 1333),
+    (768, 1333),
+    (800, 1333),
+]
 
 train_pipeline = [
     dict(type='LoadImageFromFile'),
@@ -76,7 +88,7 @@ test_dataloader = val_dataloader
 val_evaluator = dict(
     type='CocoMetric',
     metric=['bbox', 'segm'],
-    ann_file=data_root + 'annotations/instances_val2017.json',
+    ann_file='data/coco/annotations/instances_val2017.json',
 )
 test_evaluator = val_evaluator
 visualizer = dict(

@@ -19,23 +19,29 @@ optim_wrapper = dict(
         },
     ),
 )
+warm_up = dict(type='LinearLR', start_factor=1e-6, by_epoch=False, begin=0, end=1500)
 schedules = {
-    name: dict(
-        train_cfg=dict(type='IterBasedTrainLoop', max_iters=iterations, val_interval=interval),
+    '40k': dict(
+        train_cfg=dict(type='IterBasedTrainLoop', max_iters=40_000, val_interval=4_000),
         param_scheduler=[
-            dict(type='LinearLR', start_factor=1e-6, by_epoch=False, begin=0, end=1500),
-            dict(type='PolyLR', power=1.0, eta_min=0.0, by_epoch=False, begin=1500, end=iterations),
+            warm_up,
+            dict(type='PolyLR', power=1.0, eta_min=0.0, by_epoch=False, begin=1500, end=40_000),
         ],
-        default_hooks=dict(
-            checkpoint=dict(by_epoch=False, interval=interval, save_best='mIoU'),
-        ),
-    )
-    for name, iterations, interval in [('40k', 40_000, 4_000), ('160k', 160_000, 16_000)]
+        default_hooks=dict(checkpoint=dict(by_epoch=False, interval=4_000, save_best='mIoU')),
+    ),
+    '160k': dict(
+        train_cfg=dict(type='IterBasedTrainLoop', max_iters=160_000, val_interval=16_000),
+        param_scheduler=[
+            warm_up,
+            dict(type='PolyLR', power=1.0, eta_min=0.0, by_epoch=False, begin=1500, end=160_000),
+        ],
+        default_hooks=dict(checkpoint=dict(by_epoch=False, interval=16_000, save_best='mIoU')),
+    ),
 }
 schedule = '160k'
-train_cfg = schedules[schedule]['train_cfg']
-param_scheduler = schedules[schedule]['param_scheduler']
-default_hooks = schedules[schedule]['default_hooks']
+train_cfg = schedules['160k']['train_cfg']
+param_scheduler = schedules['160k']['param_scheduler']
+default_hooks = schedules['160k']['default_hooks']
 val_cfg = dict(type='ValLoop')
 test_cfg = dict(type='TestLoop')
 log_processor = dict(by_epoch=False)

@@ -1,0 +1,58 @@
+"""Write docs/messages.md: every message about a fault, from a run that met it.
+
+python benchmarks/messages.py
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import tempfile
+from pathlib import Path
+
+REPO = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(REPO), str(REPO / 'tests')]
+PAGE = REPO / 'docs' / 'messages.md'
+START = """# Messages
+
+What cb_mm says when something is wrong, as it appears on the screen. Every message below was
+printed by a run that met the fault; the test suite makes the faults again and compares. The exit
+code is 2, and nothing is lost: checkpoints and results that were whole stay whole. With
+`CB_MM_TRACEBACK=1` in the environment a tool also prints where in the program the error arose.
+
+Written by `python benchmarks/messages.py`. How often each kind of fault was survived is in
+[benchmarks](benchmarks.md#faults).
+"""
+
+
+def main() -> int:
+    """Run all cases and write the page."""
+    import fault_cases
+
+    from cb_mm.atomic import write_atomically
+    from cb_mm.data import write_scenes
+
+    lines = [START]
+    with tempfile.TemporaryDirectory() as name:
+        root = Path(name)
+        write_scenes(root / 'data', train=8, val=4, size=(64, 96))
+        trained = fault_cases.train_both(root / 'trained', root / 'data')
+        for group, cases in fault_cases.CASES.items():
+            lines.append(f'## {group}\n')
+            for number, case in enumerate(cases):
+                folder = fault_cases.prepare(root / f'{group} {number}', root / 'data', trained)
+                done = fault_cases.run(case, folder)
+                print(f'{done.code}  {case.title}: {fault_cases.message(done, folder)}', flush=True)
+                lines.append(entry(case, fault_cases.message(done, folder)))
+    write_atomically(PAGE, '\n'.join(lines))
+    return 0
+
+
+def entry(case: object, message: str) -> str:
+    """One message of the page."""
+    command = shlex.join(['python', f'tools/{case.tool}', *case.words])
+    return f'### {case.title}\n\n```console\n$ {command}\n{message}\n```\n'
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,123 @@
+"""One run a folder: the second is refused and told who the first is; a dead one holds nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+from datetime import datetime, timezone
+from pathlib import Path
+
+from .errors import UserError
+
+try:
+    import fcntl
+except ImportError:  # Windows: the process that the file names is looked up instead
+    fcntl = None
+
+NAME = '.lock'
+#: Folders that this very process holds: a process cannot lock out itself.
+_held: set[tuple[int, Path]] = set()
+
+
+class FolderLock:
+    """Holds a folder until `release`, or until the process ends in whatever way.
+
+    The kernel drops the lock with the process, and, other than `flock`, does not hand it on to the
+    processes that load data: after a kill the folder is free at once.
+
+    Args:
+        folder: It is made if need be.
+        option: The option that names another folder, for the message.
+
+    Raises:
+        UserError: Another process holds the folder, or nothing can be written there.
+    """
+
+    def __init__(self, folder: str | Path, option: str) -> None:
+        self.folder, self.option = Path(folder), option
+        self.path = self.folder / NAME
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._me = os.getpid(), self.folder.resolve()
+            if self._me in _held:
+                self._refuse()
+            while True:
+                self._handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
+                self._lock()
+                # The one before may have removed the file between our opening and locking it.
+                with contextlib.suppress(FileNotFoundError):
+                    if os.path.samestat(os.fstat(self._handle), os.stat(self.path)):
+                        break
+                os.close(self._handle)
+            about = {
+                'pid': os.getpid(),
+                'host': socket.gethostname(),
+                'since': datetime.now(timezone.utc).isoformat(timespec='seconds'),
+            }
+            os.ftruncate(self._handle, 0)
+            os.pwrite(self._handle, json.dumps(about).encode(), 0)
+        except OSError as error:
+            raise UserError(f'cannot write {self.path}: {error.strerror}.') from error
+        _held.add(self._me)
+
+    def release(self) -> None:
+        """Let others in; the file goes with it."""
+        if self._me in _held and self._me[0] == os.getpid():
+            _held.discard(self._me)
+            with contextlib.suppress(OSError):
+                self.path.unlink()
+            os.close(self._handle)
+
+    def __enter__(self) -> FolderLock:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def _lock(self) -> None:
+        try:
+            if fcntl is None:
+                raise OSError('no locks')
+            fcntl.lockf(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):  # POSIX allows both answers
+            os.close(self._handle)
+            self._refuse()
+        except OSError:  # a file system without locks: what the file says must do
+            if _alive(_read(self.path)):
+                os.close(self._handle)
+                self._refuse()
+
+    def _refuse(self) -> None:
+        owner = _read(self.path)
+        who = f'process {owner.get("pid", "?")} on {owner.get("host", "?")}'
+        since = f', since {owner["since"]}' if owner.get('since') else ''
+        raise UserError(
+            f'{self.folder} is in use by another run ({who}{since}). Wait for it, end it, or pass '
+            f'another {self.option}.'
+        )
+
+
+def _read(path: Path) -> dict:
+    try:
+        owner = json.loads(path.read_bytes()[:1000])
+    except (OSError, ValueError):
+        return {}
+    return owner if isinstance(owner, dict) else {}
+
+
+def _alive(owner: dict) -> bool:
+    """Whether the named process runs; on another host nobody can tell, so it is taken to run."""
+    pid = owner.get('pid')
+    if not isinstance(pid, int) or pid <= 0:
+        return False
+    if owner.get('host') != socket.gethostname():
+        return True
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,69 @@
+"""What can go wrong in a run that is nobody's bug: one message each, in place of a traceback."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+from collections.abc import Callable, Iterator
+
+import torch
+from mmengine.config import Config
+
+from .building import explain
+from .errors import UserError, cannot_write
+from .safe_checkpoints import last_good
+
+
+@contextlib.contextmanager
+def explained(
+    config: Config,
+    started: Callable[[], bool] = lambda: True,
+    loader: str = 'train_dataloader',
+    after: Callable[[], str] | None = None,
+    folder: object = None,
+) -> Iterator[None]:
+    """Errors within the block as UserErrors, where they are the machine's or the config's.
+
+    Args:
+        config: Names its file and the work directory.
+        started: Whether everything has been built; until then, any error is one of the config.
+        loader: The part of the config that loads the data.
+        folder: Where results go; by default the work directory.
+        after: What there is to go on from, as a sentence; by default the last checkpoint.
+    """
+    # A log file on a full disk would fill the screen with tracebacks; the checkpoint says it.
+    before, logging.raiseExceptions = logging.raiseExceptions, False
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        message = _of_the_machine(error, folder or config.work_dir, loader)
+        if message:
+            message += f' {after() if after else last_good(config.work_dir)}'
+        if message is None and not started():
+            message = f'config {config.filename}: {explain(error)}'
+        if message is None:
+            raise
+        raise UserError(message) from error
+    finally:
+        logging.raiseExceptions = before
+
+
+def _of_the_machine(error: Exception, folder: object, loader: str) -> str | None:
+    if isinstance(error, OSError):
+        return cannot_write(error, folder)
+    text = str(error)
+    worker = re.search(r'DataLoader worker \(pid\(?s?\)? ([\d, ]+)\)', text)
+    if worker:
+        why = 'the shared memory' if 'shared memory' in text else 'most often the memory'
+        return (
+            f'a process that loads data (process {worker[1]}) was killed or died; {why} ran out. '
+            f'Take fewer of them, such as --cfg-options {loader}.num_workers=1.'
+        )
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)) or (
+        isinstance(error, RuntimeError) and "can't allocate memory" in text
+    ):
+        return f'the memory does not suffice. Try --cfg-options {loader}.batch_size=1.'
+    return None

@@ -1,0 +1,201 @@
+"""Tools in processes that are forked from a warm one: a run costs a second or two, not ten.
+
+The warm process is multiprocessing's fork server, started with one thread, so that forking it is
+safe whatever the process of the tests has done.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import resource
+import runpy
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tool import REPO, TOOLS
+
+_HERE = Path(__file__).resolve().parent
+_context = multiprocessing.get_context('forkserver')
+
+
+@dataclass
+class Done:
+    """A run that has ended: exit code (negative: the signal) and what it printed."""
+
+    code: int
+    out: str
+    err: str
+
+
+class Forked:
+    """A tool that is running.
+
+    Args:
+        tool: Such as ``train.py``.
+        words: Its words on the command line.
+        cwd: The folder it runs in.
+        before: Called in the new process, before the tool; it must be a function of a module.
+    """
+
+    def __init__(
+        self, tool: str, *words: object, cwd: Path, before: Callable[[], None] | None = None
+    ) -> None:
+        handle, name = tempfile.mkstemp(prefix='forked_')
+        os.close(handle)
+        self.files = Path(name), Path(f'{name}_err')
+        arguments = tool, [str(word) for word in words], str(cwd), self.files, before
+        with _server_environment():
+            self.process = _context.Process(target=_run, args=arguments)
+            self.process.start()
+
+    def kill(self) -> None:
+        """End it, and the processes that load its data, as a power cut would."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.process.pid, signal.SIGKILL)
+        self.process.join()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+    def wait(self, seconds: float = 300) -> Done:
+        """Its end."""
+        self.process.join(seconds)
+        if self.process.exitcode is None:
+            self.kill()
+        done = Done(self.process.exitcode, *(file.read_text() for file in self._written()))
+        for file in self.files:
+            file.unlink(missing_ok=True)
+        return done
+
+    def ended(self) -> bool:
+        """Whether it has ended."""
+        return self.process.exitcode is not None
+
+    def _written(self) -> Iterator[Path]:
+        for file in self.files:
+            file.touch()
+            yield file
+
+
+def run(tool: str, *words: object, cwd: Path, before: Callable | None = None) -> Done:
+    """Run a tool to its end."""
+    return Forked(tool, *words, cwd=cwd, before=before).wait()
+
+
+def _run(tool: str, words: list[str], cwd: str, files: tuple[Path, Path], before) -> None:
+    os.setsid()
+    os.chdir(cwd)
+    for stream, file in zip((1, 2), files, strict=True):
+        os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND), stream)
+    try:
+        if before is not None:
+            before()
+        code = runpy.run_path(str(TOOLS / tool))['main'](words)
+    except SystemExit as stop:
+        code = stop.code
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    raise SystemExit(code)
+
+
+@contextlib.contextmanager
+def _server_environment() -> Iterator[None]:
+    """What the server is started with; later on it makes no difference."""
+    wanted = {
+        'OMP_NUM_THREADS': '1',
+        'PYTHONPATH': os.pathsep.join([str(REPO), str(_HERE), os.environ.get('PYTHONPATH', '')]),
+    }
+    before = {key: os.environ.get(key) for key in wanted}
+    os.environ.update(wanted)
+    _context.set_forkserver_preload(['warm'])
+    try:
+        yield
+    finally:
+        for key, value in before.items():
+            if value is None:
+                del os.environ[key]
+            else:
+                os.environ[key] = value
+
+
+class KillAtEvent:
+    """Ends the process at its n-th event among the files below a folder, before it happens.
+
+    Events are what Python reports to audit hooks: opening for writing, renaming, removing.
+    """
+
+    def __init__(self, folder: Path, number: int, log: Path | None = None) -> None:
+        self.folder, self.number, self.log = str(folder), number, log
+
+    def __call__(self) -> None:
+        sys.addaudithook(self._hear)
+
+    def _hear(self, event: str, args: tuple) -> None:
+        if event == 'open':
+            if not (isinstance(args[2], int) and args[2] & (os.O_WRONLY | os.O_RDWR)):
+                return
+        elif event not in ('os.rename', 'os.remove', 'os.truncate'):
+            return
+        if not str(args[0]).startswith(self.folder) or str(args[0]).endswith(('.log', '.json')):
+            return
+        self.number -= 1
+        if self.log is not None:
+            with open(self.log, 'a') as stream:
+                stream.write(f'{event} {Path(str(args[0])).name}\n')
+        if self.number == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class KillWhileWriting:
+    """Ends the process in the n-th write of a draft, with a part of it on the disk."""
+
+    def __init__(self, number: int, share: float) -> None:
+        self.number, self.share = number, share
+
+    def __call__(self) -> None:
+        write = Path.write_bytes
+
+        def torn(path: Path, data: bytes) -> int:
+            self.number -= path.name.endswith('.part')
+            if self.number == 0:
+                write(path, data[: int(len(data) * self.share)])
+                os.kill(os.getpid(), signal.SIGKILL)
+            return write(path, data)
+
+        Path.write_bytes = torn
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 120) -> bool:
+    """Wait until it is true; False when it does not come true."""
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.005)
+    return True
+
+
+class FillDiskAt:
+    """From the n-th draft on no file can grow: what a full disk or a quota does."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __call__(self) -> None:
+        sys.addaudithook(self._hear)
+
+    def _hear(self, event: str, args: tuple) -> None:
+        if event == 'open' and str(args[0]).endswith('.part'):
+            self.number -= 1
+            if self.number == 0:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000))

@@ -1,0 +1,161 @@
+"""--skip-broken and --skip-nan: a run goes on without what is broken, and says so."""
+
+from __future__ import annotations
+
+import functools
+
+import cv2
+import fault_cases
+import forked
+import numpy as np
+import pytest
+import torch
+from fault_cases import ADE, ALONE, COCO, IMAGE, LABEL
+from mmengine.dataset import BaseDataset
+from tool import SMALL_UPERNET, run, write_config
+from torch.utils.data import DataLoader
+
+from cb_mm import sample_guard
+from cb_mm.checkpoint import read_checkpoint
+
+
+@pytest.fixture
+def folder(scenes, tmp_path):
+    return fault_cases.prepare(tmp_path / 'run', scenes.ade20k.parent)
+
+
+def weights(folder, work='work', name='iter_6.pth'):
+    return read_checkpoint(folder / work / name)['state_dict']
+
+
+def equal(a, b) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[key], b[key]) for key in a)
+
+
+def spoil(folder) -> None:
+    """Four faults of four kinds, none of them where the quick check before training looks."""
+    images, labels = folder / IMAGE, folder / LABEL
+    images.write_text('<html>')
+    (images.parent / 'ADE_train_00000002.jpg').write_bytes(images.read_bytes()[:3])
+    cv2.imwrite(str(labels.parent / 'ADE_train_00000004.png'), np.ones((96, 64), np.uint8))
+    cv2.imwrite(str(labels.parent / 'ADE_train_00000006.png'), np.full((64, 96), 200, np.uint8))
+
+
+def test_broken_files_are_skipped_listed_and_replayed(folder):
+    """With workers and without, and resumed in the middle: the same weights."""
+    spoil(folder)
+    whole = forked.run('train.py', *ADE, '--skip-broken', '--cfg-options', *ALONE, cwd=folder)
+    assert whole.code == 0, whole.err
+    assert '4 broken samples were skipped' in whole.out
+    listed = (folder / 'work' / sample_guard.SKIPPED_FILE).read_text()
+    for number, reason in ((2, 'OpenCV'), (3, 'OpenCV'), (4, '64 x 96'), (6, 'no class')):
+        line = next(x for x in listed.splitlines() if f'_0000000{number}' in x)
+        assert reason in line
+    words = (*ADE[:-1], 'again', '--skip-broken', '--resume', 'work/iter_2.pth')
+    again = forked.run('train.py', *words, '--cfg-options', 'train_dataloader.num_workers=2',
+                       cwd=folder)  # fmt: skip
+    assert again.code == 0, again.err
+    assert equal(weights(folder), weights(folder, 'again'))
+
+
+def test_a_validation_is_not_shortened(folder):
+    (folder / 'data/ade20k/images/validation/ADE_val_00000002.jpg').write_text('')
+    done = forked.run('train.py', *ADE, '--skip-broken', '--cfg-options', *ALONE, cwd=folder)
+    assert done.code == 2
+    assert 'ADE_val_00000002.jpg: the file is empty' in done.err
+    assert (folder / 'work' / 'iter_6.pth').exists()
+
+
+class Numbers(BaseDataset):
+    """A data set whose broken samples are known."""
+
+    def __init__(self, broken=()):
+        self.broken = set(broken)
+        super().__init__(lazy_init=True)
+        self._fully_initialized = True
+
+    def __len__(self):
+        return 200
+
+    def __getitem__(self, index):
+        if index in self.broken:
+            raise ValueError('no')
+        return int(index)
+
+    def get_data_info(self, index):
+        return {'img_path': f'{index}.jpg'}
+
+
+def test_any_data_set_and_sampler(tmp_path):
+    """Also those of other people, without our samplers."""
+    loader = DataLoader(Numbers({3, 4}), batch_size=5, collate_fn=list)
+    sample_guard.guard(loader, skip=True, folder=tmp_path)
+    assert next(iter(loader)) == [0, 1, 2, 5, 5]
+    assert (tmp_path / sample_guard.SKIPPED_FILE).read_text().startswith('image 3.jpg: ValueError')
+    loader = sample_guard.guard(DataLoader(Numbers({3}), batch_size=5, collate_fn=list))
+    assert '3.jpg' in next(iter(loader)).message
+
+
+def test_a_sampler_of_pairs(tmp_path):
+    """Its samples have no neighbours to take: a broken one ends the run."""
+
+    class Pairs(Numbers):
+        def __getitem__(self, pair):
+            return super().__getitem__(pair[0])
+
+    loader = DataLoader(Pairs({1}), batch_sampler=[[(0, 'a')], [(1, 'b')]], collate_fn=list)
+    batches = list(sample_guard.guard(loader, skip=True, folder=tmp_path))
+    assert batches[0] == [0]
+    assert 'ValueError: no' in batches[1].message
+
+
+def test_all_broken_ends(tmp_path):
+    loader = DataLoader(Numbers(range(200)), batch_size=2, collate_fn=list)
+    batch = next(iter(sample_guard.guard(loader, skip=True, folder=tmp_path)))
+    assert '100 samples in a row' in batch.message
+
+
+@pytest.mark.parametrize(('words', 'last'), [(ADE, 'iter_6.pth'), (COCO, 'epoch_2.pth')])
+def test_a_step_is_skipped_as_if_it_had_not_been(words, last, folder):
+    """Both tasks; and the norms' running means do not learn from it either."""
+    nan = functools.partial(fault_cases.nan_at, 2)
+    done = forked.run('train.py', *words, '--skip-nan', '--cfg-options', *ALONE, cwd=folder,
+                      before=nan)  # fmt: skip
+    assert done.code == 0, done.err
+    assert '--skip-nan: 1 step skipped, at iteration 2.' in done.out
+    state = weights(folder, name=last)
+    assert all(torch.isfinite(value).all() for value in state.values())
+    counts = [int(v) for key, v in state.items() if key.endswith('num_batches_tracked')]
+    steps = {'iter_6.pth': 6, 'epoch_2.pth': 4}[last]
+    assert all(count == steps - 1 for count in counts)
+
+
+TWO = """
+import sys
+sys.path.insert(0, {tests!r})
+import fault_cases, os, runpy
+if os.environ['RANK'] == {rank!r}:
+    fault_cases.nan_at(3)
+sys.exit(runpy.run_path({tool!r})['main'](sys.argv[1:]))
+"""
+
+
+def test_two_processes_decide_together(scenes, tmp_path, monkeypatch):
+    """The loss of one is NaN: both skip, both go on, and the lock is the first one's alone."""
+    import tool
+
+    config = write_config(tmp_path, SMALL_UPERNET)
+    script = tmp_path / 'two.py'
+    script.write_text(TWO.format(
+        tests=str(tool.REPO / 'tests'), rank='1', tool=str(tool.TOOLS / 'train.py')))  # fmt: skip
+    monkeypatch.setattr(tool, 'TOOLS', tmp_path)
+    done = run(
+        'two.py', config, '--data-root', scenes.ade20k, '--work-dir', tmp_path / 'work',
+        '--skip-nan', '--cfg-options', *ALONE, 'train_cfg.max_iters=4', 'train_cfg.val_interval=9',
+        cwd=tmp_path, processes=2,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert '--skip-nan: 1 step skipped, at iteration 3.' in done.stdout
+    state = weights(tmp_path, name='iter_4.pth')
+    assert all(torch.isfinite(value).all() for value in state.values())
+    assert not (tmp_path / 'work' / '.lock').exists()
