@@ -25,7 +25,7 @@ from mmengine.runner import checkpoint as mmengine_checkpoint
 from numpy._core import multiarray
 from torch.serialization import safe_globals
 
-from .errors import UserError
+from .errors import UserError, require_name
 
 _HISTORY_METHODS = ('min', 'max', 'mean', 'current')
 _trusted: set[Path] = set()
@@ -84,6 +84,7 @@ def read_checkpoint(
             weights and plain data, or is damaged. (Files in torch's old format and .safetensors
             have no checksums: there, changed numbers are not noticed.)
     """
+    require_name(path, 'checkpoint')
     file = _resolved(path)
     if not file.is_file():
         kind = 'is a folder, not a file' if file.is_dir() else 'does not exist'

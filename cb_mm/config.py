@@ -20,7 +20,7 @@ from mmengine.runner import Runner
 from torch.utils.data import DataLoader
 
 from . import safe_config
-from .errors import UserError
+from .errors import UserError, require_name
 
 #: Top-level keys that something reads; all others are variables of the config file.
 _READ_KEYS = {
@@ -38,6 +38,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 def load_config(path: str | Path, options: Sequence[str] = ()) -> Config:
     """Read a config file and apply ``key=value`` options to it."""
+    require_name(path, 'config')
     path = Path(path)
     if not path.is_file():
         siblings = [file.name for file in path.parent.glob('*.py')] if path.parent.is_dir() else []

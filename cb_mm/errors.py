@@ -31,14 +31,22 @@ def exit_code(job: Callable[[], object]) -> int:
         message = str(error)
     except OSError as error:
         message = cannot_write(error)
-        if message is None:
+        if message is None and error.filename is None:
             raise
+        # A name that is too long, and whatever else a file system has to say about a file.
+        message = message or f'{str(error.filename)[:100]}: {error.strerror}.'
     else:
         return 0
     if os.environ.get(SHOW_TRACEBACK):
         traceback.print_exc()
     print(f'error: {message}', file=sys.stderr)
     return 2
+
+
+def require_name(value: object, what: str) -> None:
+    """A UserError for a file name that is none: argparse makes a list of a word ``--``."""
+    if not isinstance(value, (str, os.PathLike)):
+        raise UserError(f'the name of the {what} is missing: "--" is not one.')
 
 
 def cannot_write(error: OSError, where: object = None) -> str | None:

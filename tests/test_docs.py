@@ -54,3 +54,9 @@ def test_plain_python_example_runs():
     names: dict = {}
     exec(compile(textwrap.dedent(code), 'docs/backbone.md', 'exec'), names)
     assert [tuple(m.shape) for m in names['maps']] == [(1, 384, 16, 23)] * 2
+
+
+def test_the_table_of_faults_is_the_stored_one():
+    stored = (REPO / 'benchmarks' / 'results' / 'faults.md').read_text()
+    assert stored in (REPO / 'docs' / 'benchmarks.md').read_text()
+    assert '| **all** | ' in stored

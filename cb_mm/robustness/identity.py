@@ -11,7 +11,7 @@ from typing import Any
 
 from mmengine.config import Config
 
-from ..errors import UserError
+from ..errors import UserError, require_name
 
 #: Settings of a data loader that do not change what is tested.
 _NEUTRAL = ('num_workers', 'persistent_workers', 'pin_memory', 'prefetch_factor', 'sampler',
@@ -42,6 +42,7 @@ def config_digest(config: Config) -> str:
 
 def file_digest(path: str | Path) -> str:
     """SHA-256 of a file, shortened to 16 digits; a UserError when it cannot be read."""
+    require_name(path, 'checkpoint')
     path = Path(path).expanduser()
     if not path.is_file():
         kind = 'is a folder, not a file' if path.is_dir() else 'does not exist'
