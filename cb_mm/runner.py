@@ -24,10 +24,18 @@ from mmengine.runner import IterBasedTrainLoop, Runner
 
 from . import checkpoint, family
 from .bfloat16 import avoid_broken_amx
-from .config import apply_schedule, dataset_configs, load_config, replace_sync_bn, set_data_root
-from .data.check import check_ade20k, check_coco
+from .config import (
+    apply_schedule,
+    dataset_configs,
+    load_config,
+    replace_sync_bn,
+    set_data_root,
+)
+from .data.check import check_ade20k, check_coco, check_imagenet
 from .data.report import require
 from .errors import UserError
+from .normalization import normalization_of, set_normalization
+from .provenance import Provenance, differs, normalization_text, record_provenance
 
 LOGGERS = {'tensorboard': 'TensorboardVisBackend', 'wandb': 'WandbVisBackend'}
 
@@ -43,6 +51,8 @@ class RunOptions:
     launcher: str = 'none'
     cfg_options: Sequence[str] = ()
     trust_checkpoint: bool = False
+    normalization: str | None = None
+    allow_broadcast_mismatch: bool = False
 
 
 @dataclass
@@ -57,9 +67,11 @@ class TrainOptions(RunOptions):
     logger: str | None = None
 
 
-def prepare_config(options: RunOptions, schedule: str | None = None) -> Config:
+def prepare_config(
+    options: RunOptions, schedule: str | None = None, test_set: str | None = None
+) -> Config:
     """The config with the options applied that every tool has."""
-    config = load_config(options.config, options.cfg_options)
+    config = load_config(options.config, options.cfg_options, test_set)
     apply_schedule(config, schedule)
     set_data_root(config, options.data_root)
     stem = Path(options.config).stem
@@ -112,6 +124,11 @@ def check_data(config: Config, splits: Sequence[str]) -> None:
             if kind == 'ADE20KDataset':
                 name = {'train': 'training', 'val': 'validation'}[folder]
                 require(check_ade20k(root, quick=True, splits=[name]))
+            elif kind == 'ClassFolders':
+                part = dataset.get('data_prefix') or ''
+                part = part.get('img_path', '') if isinstance(part, dict) else part
+                classes = (config.model.get('head') or {}).get('num_classes')
+                require(check_imagenet(root, quick=True, splits=[part], num_classes=classes))
             elif kind == 'CocoDataset':
                 classes = dataset.get('metainfo', {}).get('classes')
                 require(check_coco(root, quick=True, splits=[f'{folder}2017'], classes=classes))
@@ -128,6 +145,8 @@ def train(options: TrainOptions) -> Runner:
         config.model.backbone.init_cfg = dict(type='Pretrained', checkpoint=options.init)
         if options.trust_checkpoint:
             config.model.backbone.init_cfg.trust = True
+        if options.allow_broadcast_mismatch:
+            config.model.backbone.init_cfg.allow_broadcast_mismatch = True
     if options.auto_scale_lr:
         if 'auto_scale_lr' not in config:
             raise UserError('--auto-scale-lr: the config does not say its base batch size.')
@@ -140,8 +159,11 @@ def train(options: TrainOptions) -> Runner:
         _add_logger(config, options.logger)
     check_data(config, ('train', 'val'))
     _choose_start(config, options.resume)
+    source = config.load_from if config.get('resume') else options.init
+    set_normalization(config, options.normalization, source, options.trust_checkpoint)
     start_processes(config)
     runner = _build_quietly(config)
+    record_provenance(runner, options.allow_broadcast_mismatch)
     runner.register_hook(StartReport(options), priority='VERY_LOW')
     runner.train()
     return runner
@@ -237,6 +259,11 @@ class StartReport(Hook):
 
     def before_train(self, runner: Runner) -> None:
         """One block, from the main process alone."""
+        if len(runner.train_dataloader) == 0:
+            raise UserError(
+                f'the training set has {len(runner.train_dataloader.dataset)} images, fewer than a '
+                f'batch of {_batch_size(runner)}. Pass --cfg-options train_dataloader.batch_size=N'
+            )
         if is_main_process():
             print('\n'.join(_start_lines(runner, self.options)), flush=True)
 
@@ -276,9 +303,27 @@ def _start_lines(runner: Runner, options: TrainOptions) -> list[str]:
             else f"the recipe's batch is {wanted}; --auto-scale-lr scales the lr to yours, "
             'optim_wrapper.accumulative_counts enlarges the batch'
         )
+    caution = _normalization_caution(model, options)
+    if caution:
+        rows['caution'] = caution
     width = max(map(len, rows))
     rule = '-' * 72
     return [rule, *(f'{name:<{width}}  {value}' for name, value in rows.items()), rule]
+
+
+def _normalization_caution(model: Any, options: TrainOptions) -> str:
+    """What to say when --init and the config are known to normalise images differently."""
+    own = Provenance.of_model(model)
+    found = normalization_of(options.init, options.trust_checkpoint) if options.init else None
+    if own is None or found is None:
+        return ''
+    weights = Provenance(mean=found[0], std=found[1])
+    if not differs(weights, own):
+        return ''
+    return (
+        f'{options.init} was trained with images of {normalization_text(weights)}, the config has '
+        f'{normalization_text(own)}; --normalization weights follows the weights'
+    )
 
 
 def _accumulated(config: Config) -> int:

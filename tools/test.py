@@ -48,10 +48,16 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     add('--cache-mb', type=int, default=2048, metavar='N', help='most memory for decoded images '
         'and label maps, in MiB a process (2048)')  # fmt: skip
     add('--data-root', metavar='DIR', help="folder of the data set, instead of the config's")
+    add('--test-set', metavar='NAME', help='another test set of the config: imagenet-v2, '
+        'imagenet-real or imagenet-a')  # fmt: skip
     add('--cfg-options', nargs='+', default=[], metavar='KEY=VALUE', help='change the config, such '
         'as test_dataloader.batch_size=4')  # fmt: skip
     add('--trust-checkpoint', action='store_true', help='open a checkpoint that holds more than '
         'weights: it can run any code')  # fmt: skip
+    add('--normalization', metavar='NAME', help='mean and std of the images: imagenet, half '
+        '(127.5), clip, or weights to follow the weights')  # fmt: skip
+    add('--allow-broadcast-mismatch', action='store_true', help='take weights that say '
+        'that they were trained with another broadcast')  # fmt: skip
     add('--launcher', choices=['none', 'pytorch', 'slurm', 'mpi'], default='none',
         help='how the processes were started (default: none, one process)')  # fmt: skip
     add('--local_rank', '--local-rank', type=int, default=0, help=argparse.SUPPRESS)

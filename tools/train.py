@@ -38,6 +38,10 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         'as train_dataloader.batch_size=4')  # fmt: skip
     add('--trust-checkpoint', action='store_true', help='open --init and --resume files that hold '
         'more than weights: they can run any code')  # fmt: skip
+    add('--normalization', metavar='NAME', help='mean and std of the images: imagenet, half '
+        '(127.5), clip, or weights to follow the weights')  # fmt: skip
+    add('--allow-broadcast-mismatch', action='store_true', help='take weights that say '
+        'that they were trained with another broadcast')  # fmt: skip
     add('--launcher', choices=['none', 'pytorch', 'slurm', 'mpi'], default='none',
         help='how the processes were started (default: none, one process)')  # fmt: skip
     add('--local_rank', '--local-rank', type=int, default=0, help=argparse.SUPPRESS)

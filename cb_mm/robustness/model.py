@@ -13,14 +13,18 @@ from torch import nn
 
 from ..checkpoint import read_checkpoint
 from ..errors import UserError
+from ..provenance import check_exact
 
 
-def build_model(config: Config, checkpoint: str | Path, trust: bool = False) -> nn.Module:
+def build_model(
+    config: Config, checkpoint: str | Path, trust: bool = False, allow_mismatch: bool = False
+) -> nn.Module:
     """Build the model, load its weights and put it in evaluation mode on its device.
 
     Raises:
         UserError: the checkpoint is not of this model, to the last key and shape. mmengine's own
-            loading goes on with whatever fits, and tests a half-random model.
+            loading goes on with whatever fits, and tests a half-random model. Or it says that it
+            was trained with another broadcast, unless ``allow_mismatch``.
     """
     content = read_checkpoint(checkpoint, trust=trust)
     state = content.get('state_dict', content)
@@ -52,4 +56,5 @@ def build_model(config: Config, checkpoint: str | Path, trust: bool = False) -> 
             )
             + '.'
         )
+    check_exact(str(checkpoint), content, model, allow_mismatch)
     return model.to(get_device()).eval()

@@ -29,6 +29,7 @@ from .. import family
 from ..atomic import write_atomically
 from ..config import replace_sync_bn
 from ..errors import UserError
+from ..normalization import set_normalization
 from ..runner import RunOptions, check_data, prepare_config, start_processes
 from .data import labels_without_image
 from .identity import config_digest, file_digest
@@ -56,6 +57,7 @@ class SweepOptions(RunOptions):
     show_dir: str | None = None
     compare: str | None = None
     cache_mb: int = 2048
+    test_set: str | None = None
 
 
 class _Bar(tqdm):
@@ -74,7 +76,8 @@ def sweep(options: SweepOptions) -> Path:
         raise UserError(f'--cache-mb {options.cache_mb} is negative; 0 keeps nothing in memory.')
     other = read_results(options.compare) if options.compare else None
     checkpoint = file_digest(options.checkpoint)
-    config = prepare_config(options)
+    config = prepare_config(options, test_set=options.test_set)
+    set_normalization(config, options.normalization, options.checkpoint, options.trust_checkpoint)
     metric_configs(config)
     replace_sync_bn(config)  # it needs several GPUs, and in testing it does what BN does
     check_data(config, ['test'])
@@ -93,6 +96,7 @@ def sweep(options: SweepOptions) -> Path:
             save_to=options.save_corrupted,
             show_to=options.show_dir,
             attacks=any(job.cell.name == FGSM for job in jobs),
+            allow_mismatch=options.allow_broadcast_mismatch,
         )
         identity = {
             'config': config_digest(config),

@@ -37,6 +37,7 @@ class ModelUnderTest:
         save_to: folder for corrupted images.
         show_to: folder for predictions drawn over the images.
         attacks: whether any job is an attack.
+        allow_mismatch: test a checkpoint that was trained with another broadcast.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class ModelUnderTest:
         save_to: str | None = None,
         show_to: str | None = None,
         attacks: bool = False,
+        allow_mismatch: bool = False,
     ) -> None:
         _set_environment(config)
         self.seed, self.save_to, self.show_to = seed, save_to, show_to
@@ -66,7 +68,7 @@ class ModelUnderTest:
         self.limited = len(self.dataset) < len(self.dataset.dataset)
         self.loader = JobLoader(self.dataset, loading, get_rank(), get_world_size())
         self.metrics = [METRICS.build(metric) for metric in metric_configs(config)]
-        self.model = build_model(config, checkpoint, trust)
+        self.model = build_model(config, checkpoint, trust, allow_mismatch)
 
     def run(self, job: Job, progress: Callable[[int], Any] = lambda images: None) -> Scores | None:
         """Test the model on all images under one corruption.
