@@ -145,7 +145,8 @@ def _from_config(config: Config, checkpoint: str, trust: bool) -> Subject:
         model,
         tuple(prepare.get('mean') or (0.0,) * 3),
         tuple(prepare.get('std') or (1.0,) * 3),
-        to_rgb=bool(prepare.get('bgr_to_rgb', False)),
+        # mmpretrain calls it otherwise.
+        to_rgb=bool(prepare.get('bgr_to_rgb') or prepare.get('to_rgb')),
     )
 
 
