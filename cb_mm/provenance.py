@@ -93,8 +93,17 @@ class Provenance:
         return cls(kind, tuple(backbone.broadcast_layers), position, mean, std)
 
 
-def check_exact(file: str, content: Any, model: nn.Module, allow: bool = False) -> None:
-    """A checkpoint that is gone on with, or tested, must be of this very model.
+def check_exact(
+    file: str, content: Any, model: nn.Module, allow: bool = False, option: str = ALLOW
+) -> None:
+    """A checkpoint that is gone on with, tested or looked at must be of this very model.
+
+    Args:
+        file: Its name, for messages.
+        content: What it holds.
+        model: The model or its backbone.
+        allow: Another broadcast is wanted.
+        option: By which option a user says so; '' where there is none.
 
     Raises:
         UserError: It was trained with another broadcast, and that was not asked for; or with
@@ -105,7 +114,7 @@ def check_exact(file: str, content: Any, model: nn.Module, allow: bool = False) 
         return
     parts = ('broadcast', 'layers', 'position')
     if not allow and any(getattr(trained, part) != getattr(own, part) for part in parts):
-        raise UserError(_refusal(file, trained, own))
+        raise UserError(_refusal(file, trained, own, option))
     if differs(trained, own):
         raise UserError(
             f'checkpoint {file} was trained with images of {normalization_text(trained)}; the '
@@ -156,10 +165,11 @@ def check_start(file: str, content: Any, model: nn.Module, allow: bool = False) 
     return f'CAUTION: these weights {knowledge}, and this model has {own}: {PLAIN_START}'
 
 
-def _refusal(file: str, trained: Provenance, own: Provenance) -> str:
+def _refusal(file: str, trained: Provenance, own: Provenance, option: str = ALLOW) -> str:
+    way_out = f', or pass {option} if you mean it' if option else ''
     return (
         f'{file} was trained with {trained}, but this model has {own}. Take the config or the '
-        f'weights that match, or pass {ALLOW} if you mean it.'
+        f'weights that match{way_out}.'
     )
 
 

@@ -24,6 +24,7 @@ from mmengine.runner import IterBasedTrainLoop, Runner
 
 from . import checkpoint, family
 from .bfloat16 import avoid_broken_amx
+from .classifier_config import follow_class_count
 from .config import (
     apply_schedule,
     dataset_configs,
@@ -73,6 +74,7 @@ def prepare_config(
     """The config with the options applied that every tool has."""
     config = load_config(options.config, options.cfg_options, test_set)
     apply_schedule(config, schedule)
+    follow_class_count(config)
     set_data_root(config, options.data_root)
     stem = Path(options.config).stem
     if config.get('schedule'):

@@ -17,6 +17,7 @@ from torch import nn
 from ..checkpoint import read_checkpoint
 from ..config import did_you_mean, load_config, replace_sync_bn
 from ..errors import UserError
+from ..provenance import check_exact
 from ..weights import load_weights, summary
 from .capture import Consumer, capture, choose, find_attention
 from .pictures import resize, to_tensor
@@ -153,6 +154,7 @@ def _from_config(config: Config, checkpoint: str, trust: bool) -> Subject:
 def load_part(model: nn.Module, part: str | None, checkpoint: str, trust: bool = False) -> None:
     """Load what a checkpoint of a whole model holds for one part of it: all of it, no more."""
     content = read_checkpoint(checkpoint, trust=trust)
+    check_exact(checkpoint, content, model, option='')
     weights = content.get('state_dict', content)
     weights = {key.removeprefix('module.'): value for key, value in weights.items()}
     if part is not None:

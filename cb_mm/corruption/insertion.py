@@ -70,6 +70,7 @@ def _image_folders(cfg: Mapping[str, Any]) -> list[str]:
     """The folders that the image paths of a dataset begin with, the data root last."""
     root = cfg.get('data_root') or ''
     prefix = cfg.get('data_prefix') or {}
+    prefix = {'img_path': prefix} if isinstance(prefix, str) else prefix  # mmpretrain's
     folders = [os.path.join(root, prefix[key]) for key in ('img_path', 'img') if prefix.get(key)]
     return [folder for folder in (*folders, root) if folder]
 
