@@ -54,8 +54,9 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     add('--work', default='work_dirs/pipeline', metavar='DIR', help='checkpoints and the like')
     add('--out', default=str(HERE / 'results'), metavar='DIR', help='folder of the results')
     add('--scenes', type=int, default=600, metavar='N', help='pictures to pre-train on (600)')
-    add('--pretrain', type=int, default=600, metavar='N', help='iterations, 16 pictures each (600)')
-    add('--finetune', type=int, default=150, metavar='N', help='iterations, 16 images each (150)')
+    add('--pretrain', type=int, default=600, metavar='N', help='iterations of pre-training (600)')
+    add('--finetune', type=int, default=150, metavar='N', help='iterations of fine-tuning (150)')
+    add('--batch', type=int, default=16, metavar='N', help='images an iteration (16)')
     add('--pretrain-seeds', type=int, default=2, metavar='N', help='pre-trainings each (2)')
     add('--finetune-seeds', type=int, default=3, metavar='N', help='fine-tunings of each (3)')
     add('--repeats', type=int, default=2, metavar='N', help='passes of a random corruption (2)')
@@ -64,7 +65,15 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     add('--shortcut', action='store_true', help='also fine-tune with CB from plain weights')
     add('--report', action='store_true', help='write the report of what is finished, and stop')
     args = parser.parse_args(argv)
-    numbers = ('scenes', 'pretrain', 'finetune', 'pretrain_seeds', 'finetune_seeds', 'repeats')
+    numbers = (
+        'batch',
+        'scenes',
+        'pretrain',
+        'finetune',
+        'pretrain_seeds',
+        'finetune_seeds',
+        'repeats',
+    )
     for name in (*numbers, 'threads'):
         if getattr(args, name) < 1:
             parser.error(f'--{name.replace("_", "-")} must be at least 1')
@@ -78,10 +87,8 @@ class Pipeline:
         self.args = args
         self.work = Path(args.work).resolve()
         self.camvid = Path(args.camvid).resolve()
-        settings = {
-            name: getattr(args, name)
-            for name in ('scenes', 'pretrain', 'finetune', 'repeats', 'limit')
-        }
+        names = ('scenes', 'batch', 'pretrain', 'finetune', 'repeats', 'limit')
+        settings = {name: getattr(args, name) for name in names}
         self.settings = settings
         self._check(settings)
 
@@ -169,6 +176,7 @@ class Pipeline:
         text = (
             f"_base_ = ['{PARTS / part}.py']\n"
             f'model = dict(backbone=dict(broadcast={broadcast!r}))\n'
+            f'train_dataloader = dict(batch_size={self.args.batch})\n'
             f"train_cfg = dict(type='IterBasedTrainLoop', max_iters={iterations}, "
             f'val_interval={iterations + 1})\n'
             'val_cfg = val_dataloader = val_evaluator = None\n'

@@ -40,10 +40,14 @@ def set_normalization(
     if name == WEIGHTS:
         found = normalization_of(weights, trust) if weights else None
         if found is None:
-            known = ', '.join(NORMALIZATIONS)
+            why = (
+                f'{weights} does not say how its images were normalised'
+                if weights
+                else ('there are no weights to follow')
+            )
             raise UserError(
-                f'--normalization weights: {weights or "there are no weights, which"} does not say '
-                f'how its images were normalised. Name it: {known} (see docs/pretraining.md).'
+                f'--normalization weights: {why}. Name it: {", ".join(NORMALIZATIONS)} (see '
+                'docs/pretraining.md).'
             )
         mean, std = found
     elif name in NORMALIZATIONS:

@@ -33,3 +33,30 @@ def write_imagenet(
     write_pictures(root / 'train', names, train, seed=0)
     write_pictures(root / 'val', names, val, seed=1)
     return root
+
+
+#: Options that make a step of any classification config cheap.
+SMALL_STEP = (
+    'model.backbone.img_size=32',
+    'train_dataloader.batch_size=4',
+    'train_dataloader.num_workers=0',
+    'train_dataloader.persistent_workers=False',
+    'val_dataloader.num_workers=0',
+    'val_dataloader.persistent_workers=False',
+    'test_dataloader.num_workers=0',
+    'test_dataloader.persistent_workers=False',
+    'train_cfg.max_epochs=1',
+    'default_hooks.logger.interval=1',
+)
+
+
+def small_steps(cifar: bool = False) -> list[str]:
+    """``SMALL_STEP`` and images of 32 × 32, for ImageNet's or CIFAR's pipeline."""
+    first = 0 if cifar else 1
+    options = [*SMALL_STEP, f'train_dataloader.dataset.pipeline.{first}.scale=32']
+    for split in ('val', 'test'):
+        where = f'{split}_dataloader.dataset.pipeline'
+        options += [f'{where}.1.scale=(32,32)'] if cifar else [
+            f'{where}.1.scale=36', f'{where}.2.crop_size=32',
+        ]  # fmt: skip
+    return options
