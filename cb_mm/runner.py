@@ -167,8 +167,18 @@ def train(options: TrainOptions) -> Runner:
     runner = _build_quietly(config)
     record_provenance(runner, options.allow_broadcast_mismatch)
     runner.register_hook(StartReport(options), priority='VERY_LOW')
+    _check_epoch(runner)
     runner.train()
     return runner
+
+
+def _check_epoch(runner: Runner) -> None:
+    """With ``drop_last``, fewer images than a batch are none at all."""
+    if len(runner.train_dataloader) == 0:
+        raise UserError(
+            f'the training set has {len(runner.train_dataloader.dataset)} images, fewer than a '
+            f'batch of {_batch_size(runner)}. Pass --cfg-options train_dataloader.batch_size=N'
+        )
 
 
 def _build_quietly(config: Config) -> Runner:
@@ -261,11 +271,6 @@ class StartReport(Hook):
 
     def before_train(self, runner: Runner) -> None:
         """One block, from the main process alone."""
-        if len(runner.train_dataloader) == 0:
-            raise UserError(
-                f'the training set has {len(runner.train_dataloader.dataset)} images, fewer than a '
-                f'batch of {_batch_size(runner)}. Pass --cfg-options train_dataloader.batch_size=N'
-            )
         if is_main_process():
             print('\n'.join(_start_lines(runner, self.options)), flush=True)
 

@@ -28,6 +28,14 @@ def kind_of(name: str) -> str | None:
     return 'cb_s' if name.endswith('_cb_s') else 'cb' if name.endswith('_cb') else None
 
 
+@pytest.mark.parametrize('name', [*IMAGENET, *CIFAR])
+def test_says_how_to_run_it_and_whose_score_it_has(name):
+    text = (CONFIGS / f'{name}.py').read_text()
+    assert f'tools/train.py configs/{name}.py' in text
+    assert "the paper's" in text.lower()
+    assert 'Measured by us: not yet' in text
+
+
 @pytest.mark.parametrize('name', IMAGENET)
 def test_recipe(name):
     config, kind, base = read(name), kind_of(name), '_vit_b' in name

@@ -103,9 +103,10 @@ def markdown(results: Mapping[str, Any], titles: Mapping[str, str], runs: Runs) 
     """The tables, with what they can and cannot say."""
     settings = results['settings']
     parts = [
-        f'ViT-Ti at 128², pre-trained for {settings["pretrain"]} iterations of {settings["batch"]} crops on '
-        f'{settings["scenes"]} scenes, fine-tuned for {settings["finetune"]} iterations of '
-        f'{settings["batch"]} crops on CamVid; mIoU in per cent on '
+        f'ViT-Ti at 128², pre-trained for {settings["pretrain"]} iterations of '
+        f'{settings["batch"]} crops on {settings["scenes"]} scenes, fine-tuned for '
+        f'{settings["finetune"]} iterations of {settings["batch"]} crops on CamVid; mIoU in per '
+        'cent on '
         + (f'{settings["limit"]} of ' if settings['limit'] else '')
         + f"CamVid's validation images, {settings['repeats']} repeats of random noise.",
         _scores_table(titles, runs),
