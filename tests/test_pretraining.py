@@ -267,6 +267,11 @@ def test_distilled_model_gives_both_tokens():
     model = ViTCB('deit_tiny_distilled_patch16_224', img_size=32, broadcast='cb', out_type='cls')
     ((cls, dist),) = model(torch.randn(2, 3, 32, 32))
     assert cls.shape == dist.shape == (2, 192)
+    # mmpretrain's head for it tests such a model, as docs/pretraining.md says.
+    from mmpretrain.models import DeiTClsHead
+
+    (result, _) = DeiTClsHead(num_classes=5, in_channels=192).eval().predict([(cls, dist)])
+    assert result.pred_score.shape == (5,)
 
 
 WITHOUT = """
