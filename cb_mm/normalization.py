@@ -6,10 +6,11 @@ from typing import Any
 
 import timm
 from mmengine.config import Config
+from torch import nn
 
 from .config import did_you_mean
 from .errors import UserError
-from .provenance import Provenance
+from .provenance import Provenance, differs, normalization_text
 from .weight_sources import read_weights
 
 #: name -> mean and std of red, green and blue, in grey levels
@@ -76,3 +77,18 @@ def normalization_of(
     content = read_weights(weights, trust)[0] if content is None else content
     record = Provenance.of_checkpoint(content)
     return (record.mean, record.std) if record and record.mean else None
+
+
+def normalization_caution(model: nn.Module, weights: str | None, trust: bool = False) -> str:
+    """What to say when a model and the weights that it starts from are known to differ in it."""
+    own = Provenance.of_model(model)
+    found = normalization_of(weights, trust) if weights else None
+    if own is None or found is None:
+        return ''
+    made = Provenance(mean=found[0], std=found[1])
+    if not differs(made, own):
+        return ''
+    return (
+        f'{weights} was trained with images of {normalization_text(made)}, the config has '
+        f'{normalization_text(own)}; --normalization weights follows the weights'
+    )

@@ -35,8 +35,8 @@ from .config import (
 from .data.check import check_ade20k, check_coco, check_imagenet
 from .data.report import require
 from .errors import UserError
-from .normalization import normalization_of, set_normalization
-from .provenance import Provenance, differs, normalization_text, record_provenance
+from .normalization import normalization_caution, set_normalization
+from .provenance import record_provenance
 
 LOGGERS = {'tensorboard': 'TensorboardVisBackend', 'wandb': 'WandbVisBackend'}
 
@@ -130,7 +130,12 @@ def check_data(config: Config, splits: Sequence[str]) -> None:
                 part = dataset.get('data_prefix') or ''
                 part = part.get('img_path', '') if isinstance(part, dict) else part
                 classes = (config.model.get('head') or {}).get('num_classes')
-                require(check_imagenet(root, quick=True, splits=[part], num_classes=classes))
+                order = dataset.get('labels', 'auto')
+                require(
+                    check_imagenet(
+                        root, quick=True, splits=[part], num_classes=classes, labels=order
+                    )
+                )
             elif kind == 'CocoDataset':
                 classes = dataset.get('metainfo', {}).get('classes')
                 require(check_coco(root, quick=True, splits=[f'{folder}2017'], classes=classes))
@@ -310,27 +315,12 @@ def _start_lines(runner: Runner, options: TrainOptions) -> list[str]:
             else f"the recipe's batch is {wanted}; --auto-scale-lr scales the lr to yours, "
             'optim_wrapper.accumulative_counts enlarges the batch'
         )
-    caution = _normalization_caution(model, options)
+    caution = normalization_caution(model, options.init, options.trust_checkpoint)
     if caution:
         rows['caution'] = caution
     width = max(map(len, rows))
     rule = '-' * 72
     return [rule, *(f'{name:<{width}}  {value}' for name, value in rows.items()), rule]
-
-
-def _normalization_caution(model: Any, options: TrainOptions) -> str:
-    """What to say when --init and the config are known to normalise images differently."""
-    own = Provenance.of_model(model)
-    found = normalization_of(options.init, options.trust_checkpoint) if options.init else None
-    if own is None or found is None:
-        return ''
-    weights = Provenance(mean=found[0], std=found[1])
-    if not differs(weights, own):
-        return ''
-    return (
-        f'{options.init} was trained with images of {normalization_text(weights)}, the config has '
-        f'{normalization_text(own)}; --normalization weights follows the weights'
-    )
 
 
 def _accumulated(config: Config) -> int:

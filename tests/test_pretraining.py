@@ -119,6 +119,7 @@ def test_check_of_folders(tmp_path):
     assert check('imagenet', root, quick=True, num_classes=1000).ok
     found = check('imagenet', root, quick=True, num_classes=3).errors
     assert {problem.kind for problem in found} == {'class-count'}
+    assert check('imagenet', root, quick=True, num_classes=3, labels='sorted').ok
     for file in (root / 'val' / SYNSETS[0]).iterdir():
         file.rename(root / 'val' / file.name)
     assert [p.kind for p in check('imagenet', root).errors] == ['class-empty']

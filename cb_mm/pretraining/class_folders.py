@@ -9,6 +9,7 @@ from mmengine.registry import DATASETS
 from mmpretrain.datasets import CustomDataset
 from mmpretrain.datasets.categories import IMAGENET_CATEGORIES
 
+from ..data.check_files import list_files
 from ..data.class_labels import class_names, imagenet_synsets, labels_of
 from ..errors import UserError
 
@@ -51,7 +52,7 @@ class ClassFolders(CustomDataset):
         files = [
             (f'{name}/{file}', label_of[name])
             for name in names
-            for file in sorted(_files_below(folder / name))
+            for file in list_files(folder / name)
             if self.is_valid_file(file)
         ]
         if not files:
@@ -60,10 +61,6 @@ class ClassFolders(CustomDataset):
             self._metainfo['classes'] = _titles(label_of)
         self._metainfo['present_labels'] = tuple(sorted({label for _, label in files}))
         return files
-
-
-def _files_below(folder: Path) -> list[str]:
-    return [p.relative_to(folder).as_posix() for p in folder.rglob('*') if p.is_file()]
 
 
 def _titles(label_of: dict[str, int]) -> tuple[str, ...]:
