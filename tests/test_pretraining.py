@@ -120,6 +120,10 @@ def test_check_of_folders(tmp_path):
     found = check('imagenet', root, quick=True, num_classes=3).errors
     assert {problem.kind for problem in found} == {'class-count'}
     assert check('imagenet', root, quick=True, num_classes=3, labels='sorted').ok
+    (root / 'val' / 'n99999999').mkdir()
+    found = check('imagenet', root, splits=['val']).errors
+    assert [p.kind for p in found] == ['class-unknown', 'class-empty']
+    (root / 'val' / 'n99999999').rmdir()
     for file in (root / 'val' / SYNSETS[0]).iterdir():
         file.rename(root / 'val' / file.name)
     assert [p.kind for p in check('imagenet', root).errors] == ['class-empty']
