@@ -108,7 +108,7 @@ def markdown(results: Mapping[str, Any], titles: Mapping[str, str], runs: Runs) 
         f'{settings["finetune"]} iterations of {settings["batch"]} crops on CamVid; mIoU in per '
         'cent on '
         + (f'{settings["limit"]} of ' if settings['limit'] else '')
-        + f"CamVid's validation images, {settings['repeats']} repeats of random noise.",
+        + f"CamVid's validation images, {_passes(settings['repeats'])} of each random noise.",
         _scores_table(titles, runs),
     ]
     for name, rows in results['comparisons'].items():
@@ -120,6 +120,10 @@ def markdown(results: Mapping[str, Any], titles: Mapping[str, str], runs: Runs) 
             _entropy_table(results['entropy']),
         ]
     return '\n\n'.join(parts) + '\n'
+
+
+def _passes(number: int) -> str:
+    return 'one pass' if number == 1 else f'{number} passes'
 
 
 def _scores_table(titles: Mapping[str, str], runs: Runs) -> str:
