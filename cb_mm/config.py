@@ -26,6 +26,7 @@ from .errors import UserError, require_name
 _READ_KEYS = {
     *inspect.signature(Runner.__init__).parameters,
     *('auto_scale_lr', 'custom_imports', 'schedule', 'schedules', 'tta_model', 'tta_pipeline'),
+    *('test_set', 'test_sets'),
     *('runner_type', 'strategy'),
 } - {'self', 'cfg'}
 
@@ -36,8 +37,10 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f' Did you mean "{near[0]}"?' if near else ''
 
 
-def load_config(path: str | Path, options: Sequence[str] = ()) -> Config:
-    """Read a config file and apply ``key=value`` options to it."""
+def load_config(
+    path: str | Path, options: Sequence[str] = (), test_set: str | None = None
+) -> Config:
+    """Read a config file, choose a test set in it, and apply ``key=value`` options to it."""
     require_name(path, 'config')
     path = Path(path)
     if not path.is_file():
@@ -50,6 +53,7 @@ def load_config(path: str | Path, options: Sequence[str] = ()) -> Config:
         raise
     except Exception as error:  # a config is a program: it can fail in any way
         raise UserError(_explain_reading(path, error)) from error
+    apply_test_set(config, test_set)
     changes = parse_options(options)
     for key in changes:
         _check_key(config, key)
@@ -192,6 +196,21 @@ def apply_schedule(config: Config, name: str | None) -> None:
         )
     config.merge_from_dict(known[name].to_dict() if known[name] else {})
     config.schedule = name
+
+
+def apply_test_set(config: Config, name: str | None) -> None:
+    """Change the data set and metric of testing to another one of the config, by name."""
+    if name is None:
+        return
+    known = {config.get('test_set'): {}, **config.get('test_sets', {})}
+    if name not in known:
+        names = [word for word in known if word]
+        has = f'It has: {", ".join(names)}.' if names else 'It has one only.'
+        raise UserError(
+            f'--test-set {name}: the config has no such test set.{did_you_mean(name, names)} {has}'
+        )
+    config.merge_from_dict(known[name].to_dict() if known[name] else {})
+    config.test_set = name
 
 
 def dataset_configs(

@@ -80,13 +80,18 @@ class _SeededSamples:
         return self.dataset[draw]
 
 
+def seed_samples(dataset: Any, seed: int) -> None:
+    """Let every sample of a data set that a sampler names by a `Draw` have its own seed."""
+    dataset.__getitems__ = _SeededSamples(dataset, seed)
+
+
 @DATA_SAMPLERS.register_module()
 class ReplaySampler(DefaultSampler):
     """mmengine's sampler for epochs, whose augmentation can be replayed."""
 
     def __init__(self, dataset: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(dataset, *args, **kwargs)
-        dataset.__getitems__ = _SeededSamples(dataset, self.seed)
+        seed_samples(dataset, self.seed)
 
     def __iter__(self) -> Iterator[Draw]:
         first = self.epoch * self.total_size + self.rank
@@ -101,7 +106,7 @@ class ReplayInfiniteSampler(InfiniteSampler):
     def __init__(self, dataset: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(dataset, *args, **kwargs)
         self.skipped = 0
-        dataset.__getitems__ = _SeededSamples(dataset, self.seed)
+        seed_samples(dataset, self.seed)
 
     def skip(self, num_samples: int) -> None:
         """Start after that many samples of this process; nothing is loaded."""

@@ -23,12 +23,15 @@ from mmengine.runner import IterBasedTrainLoop, Runner
 
 from . import checkpoint, family, safe_config
 from .building import building, require_keys
+from .classifier_config import follow_class_count
 from .config import apply_schedule, dataset_configs, load_config, replace_sync_bn, set_data_root
-from .data.check import check_ade20k, check_coco
+from .data.check import check_ade20k, check_coco, check_imagenet
 from .data.report import require
 from .errors import UserError
 from .finite_loss import FiniteLossHook
 from .lock import FolderLock
+from .normalization import normalization_caution, set_normalization
+from .provenance import record_provenance
 from .resuming import RequireFit, choose_start
 from .run_errors import explained
 from .safe_checkpoints import use_safe_checkpoints
@@ -53,6 +56,8 @@ class RunOptions:
     channels_last: bool = False
     compile: bool = False
     safe_config: bool = False
+    normalization: str | None = None
+    allow_broadcast_mismatch: bool = False
 
 
 @dataclass
@@ -68,13 +73,16 @@ class TrainOptions(RunOptions):
     skip_nan: bool = False
 
 
-def prepare_config(options: RunOptions, schedule: str | None = None) -> Config:
+def prepare_config(
+    options: RunOptions, schedule: str | None = None, test_set: str | None = None
+) -> Config:
     """The config with the options applied that every tool has."""
     if options.safe_config:
         safe_config.enable()
-    config = load_config(options.config, options.cfg_options)
+    config = load_config(options.config, options.cfg_options, test_set)
     require_keys(config, 'model')
     apply_schedule(config, schedule)
+    follow_class_count(config)
     set_data_root(config, options.data_root)
     stem = Path(options.config).stem
     if config.get('schedule'):
@@ -126,6 +134,16 @@ def check_data(config: Config, splits: Sequence[str]) -> None:
             if kind == 'ADE20KDataset':
                 name = {'train': 'training', 'val': 'validation'}[folder]
                 require(check_ade20k(root, quick=True, splits=[name]))
+            elif kind == 'ClassFolders':
+                part = dataset.get('data_prefix') or ''
+                part = part.get('img_path', '') if isinstance(part, dict) else part
+                classes = (config.model.get('head') or {}).get('num_classes')
+                order = dataset.get('labels', 'auto')
+                require(
+                    check_imagenet(
+                        root, quick=True, splits=[part], num_classes=classes, labels=order
+                    )
+                )
             elif kind == 'CocoDataset':
                 classes = dataset.get('metainfo', {}).get('classes')
                 require(check_coco(root, quick=True, splits=[f'{folder}2017'], classes=classes))
@@ -138,10 +156,14 @@ def train(options: TrainOptions) -> Runner:
         check_data(config, ('train', 'val'))
     with _the_only_run(config):
         choose_start(config, options.resume)
+        source = config.load_from if config.get('resume') else options.init
+        set_normalization(config, options.normalization, source, options.trust_checkpoint)
         start_processes(config)
         report = StartReport(options)
         with explained(config, lambda: report.done):
             runner = _build_quietly(config)
+            record_provenance(runner, options.allow_broadcast_mismatch)
+            _check_epoch(runner)
             speed_up(runner.model, options.channels_last, options.compile)
             SampleGuard(options.skip_broken).attach(runner)
             runner.register_hook(FiniteLossHook(options.skip_nan))
@@ -164,6 +186,8 @@ def _training_config(options: TrainOptions) -> Config:
         config.model.backbone.init_cfg = dict(type='Pretrained', checkpoint=options.init)
         if options.trust_checkpoint:
             config.model.backbone.init_cfg.trust = True
+        if options.allow_broadcast_mismatch:
+            config.model.backbone.init_cfg.allow_broadcast_mismatch = True
     if options.auto_scale_lr:
         if 'auto_scale_lr' not in config:
             raise UserError('--auto-scale-lr: the config does not say its base batch size.')
@@ -182,6 +206,15 @@ def _the_only_run(config: Config) -> contextlib.AbstractContextManager:
     ranks = {'pytorch': 'RANK', 'slurm': 'SLURM_PROCID', 'mpi': 'OMPI_COMM_WORLD_RANK'}
     first = os.environ.get(ranks.get(config.launcher, ''), '0') == '0'
     return FolderLock(config.work_dir, '--work-dir') if first else contextlib.nullcontext()
+
+
+def _check_epoch(runner: Runner) -> None:
+    """With ``drop_last``, fewer images than a batch are none at all."""
+    if len(runner.train_dataloader) == 0:
+        raise UserError(
+            f'the training set has {len(runner.train_dataloader.dataset)} images, fewer than a '
+            f'batch of {_batch_size(runner)}. Pass --cfg-options train_dataloader.batch_size=N'
+        )
 
 
 def _build_quietly(config: Config) -> Runner:
@@ -267,6 +300,9 @@ def _start_lines(runner: Runner, options: TrainOptions) -> list[str]:
             else f"the recipe's batch is {wanted}; --auto-scale-lr scales the lr to yours, "
             'optim_wrapper.accumulative_counts enlarges the batch'
         )
+    caution = normalization_caution(model, options.init, options.trust_checkpoint)
+    if caution:
+        rows['caution'] = caution
     width = max(map(len, rows))
     rule = '-' * 72
     return [rule, *(f'{name:<{width}}  {value}' for name, value in rows.items()), rule]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from mmengine.logging import print_log
 from torch import nn
 
 from .errors import UserError
+from .provenance import check_start
 from .weight_layouts import StateDict, find_prefix, fit, layout_of, rename, state_dicts_in
 from .weight_sources import read_weights
 
@@ -41,6 +42,7 @@ class WeightsReport:
         expected_missing: Lacking as they should: CB_S scales, pyramid, parts that do not run.
         expected_unexpected: Left out as they should be: the classifier and the like.
         outside: Number of tensors of other parts of the model, such as the decode head.
+        note: What the weights were trained with, and what that means for this model.
     """
 
     source: str
@@ -54,6 +56,7 @@ class WeightsReport:
     expected_missing: tuple[str, ...] = ()
     expected_unexpected: tuple[str, ...] = ()
     outside: int = 0
+    note: str = ''
 
     def __str__(self) -> str:
         place = f', under {self.where}' if self.where else ''
@@ -67,6 +70,7 @@ class WeightsReport:
         ):
             words += [f'{what}: {summary(keys)}'] if keys else []
         words += [f'{self.outside} tensors of other parts left out'] if self.outside else []
+        words += [self.note] if self.note else []
         return '; '.join(words)
 
 
@@ -81,7 +85,12 @@ def summary(keys: Iterable[str], limit: int = 6) -> str:
 
 
 def load_weights(
-    model: nn.Module, source: str | Path, *, prefix: str | None = None, trust: bool = False
+    model: nn.Module,
+    source: str | Path,
+    *,
+    prefix: str | None = None,
+    trust: bool = False,
+    allow_broadcast_mismatch: bool = False,
 ) -> WeightsReport:
     """Load weights of any known layout into a backbone, and log one line about it.
 
@@ -92,14 +101,16 @@ def load_weights(
             from the hub.
         prefix: Take only the keys that start so. Found by itself when not given.
         trust: Let the file be unpickled without limits.
+        allow_broadcast_mismatch: Also take weights that say that they were trained with another
+            broadcast, in other layers or at another position.
 
     Raises:
-        UserError: The file cannot be read, is for another model (less than half of the tensors
-            match, or one has another shape), or holds values that are not finite. The model is
-            then as it was.
+        UserError: The file cannot be read, says that it was trained with another broadcast, is for
+            another model (less than half of the tensors match, or one has another shape), or holds
+            values that are not finite. The model is then as it was.
     """
     model = getattr(model, 'module', model)
-    model = getattr(model, 'backbone', model)
+    backbone = model = getattr(model, 'backbone', model)
     # TimmCB is filled by the keys of the model inside; its authors may have used other ones.
     adapt = getattr(model, 'adapt_weights', None)
     model = getattr(model, 'weights_target', model)
@@ -116,6 +127,8 @@ def load_weights(
         except Exception:  # each of timm's filters stumbles over foreign files in its own way
             raise refusal from None
         report = _compare(str(source), found, state_dict, changed, model)
+    note = check_start(str(source), content, backbone, allow_broadcast_mismatch)
+    report = replace(report, note=note)
     used = {key: value for key, value in state_dict.items() if key in model.state_dict()}
     broken = [key for key, value in used.items() if not torch.isfinite(value).all()]
     if broken:

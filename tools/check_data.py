@@ -5,6 +5,7 @@ Examples:
   python tools/check_data.py --dataset coco data/coco --quick
   python tools/check_data.py --dataset coco data/coco --split val2017 --json problems.json
   python tools/check_data.py --dataset ade20k data/mine --num-classes 12
+  python tools/check_data.py --dataset imagenet data/imagenet --quick
 
 The full check decodes every file. The quick one reads all names and a few files; training and
 testing do it by themselves before they start.
@@ -20,7 +21,11 @@ from __future__ import annotations
 import argparse
 import sys
 
-SPLITS = {'ade20k': ('training', 'validation'), 'coco': ('train2017', 'val2017')}
+SPLITS = {
+    'ade20k': ('training', 'validation'),
+    'coco': ('train2017', 'val2017'),
+    'imagenet': ('train', 'val'),
+}
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:

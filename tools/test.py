@@ -8,6 +8,7 @@ Examples:
   python tools/test.py CONFIG CHECKPOINT --corruption fog snow --severity 3
   python tools/test.py CONFIG CHECKPOINT --fgsm 1 2 4          # ε in grey levels
   python tools/test.py CONFIG CHECKPOINT --suite table9 --compare OTHER/results.json
+  python tools/test.py configs/imagenet_vit_s_cb.py CHECKPOINT --test-set imagenet-a --data-root A
   torchrun --nproc_per_node=8 tools/test.py CONFIG CHECKPOINT --suite table9 --launcher pytorch
 
 Clean images and deterministic corruptions are tested once, random ones --repeats times. Each
@@ -53,11 +54,17 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     add('--compile', action='store_true', help='torch.compile for backbone, neck and heads: '
         'minutes at the start, less later; same result')  # fmt: skip
     add('--data-root', metavar='DIR', help="folder of the data set, instead of the config's")
+    add('--test-set', metavar='NAME', help='another test set of the config: imagenet-v2, '
+        'imagenet-real or imagenet-a')  # fmt: skip
     add('--cfg-options', nargs='+', default=[], metavar='KEY=VALUE', help='change the config, such '
         'as test_dataloader.batch_size=4')  # fmt: skip
     add('--trust-checkpoint', action='store_true', help='open a checkpoint that holds more than '
         'weights: it can run any code')  # fmt: skip
     add('--safe-config', action='store_true', help='refuse a config that holds more than data')
+    add('--normalization', metavar='NAME', help='mean and std of the images: imagenet, half '
+        '(127.5), clip, or weights to follow the weights')  # fmt: skip
+    add('--allow-broadcast-mismatch', action='store_true', help='take weights that say '
+        'that they were trained with another broadcast')  # fmt: skip
     add('--launcher', choices=['none', 'pytorch', 'slurm', 'mpi'], default='none',
         help='how the processes were started (default: none, one process)')  # fmt: skip
     add('--local_rank', '--local-rank', type=int, default=0, help=argparse.SUPPRESS)

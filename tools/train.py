@@ -46,6 +46,10 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         'used; they are listed at the end (default: stop at the first)')  # fmt: skip
     add('--skip-nan', action='store_true', help='leave out steps whose loss is NaN or infinite')
     add('--safe-config', action='store_true', help='refuse a config that holds more than data')
+    add('--normalization', metavar='NAME', help='mean and std of the images: imagenet, half '
+        '(127.5), clip, or weights to follow the weights')  # fmt: skip
+    add('--allow-broadcast-mismatch', action='store_true', help='take weights that say '
+        'that they were trained with another broadcast')  # fmt: skip
     add('--launcher', choices=['none', 'pytorch', 'slurm', 'mpi'], default='none',
         help='how the processes were started (default: none, one process)')  # fmt: skip
     add('--local_rank', '--local-rank', type=int, default=0, help=argparse.SUPPRESS)

@@ -19,6 +19,7 @@ from ..checkpoint import read_checkpoint
 from ..checkpoint_fit import require_finite
 from ..config import did_you_mean, load_config, replace_sync_bn
 from ..errors import UserError
+from ..provenance import check_exact
 from ..weights import load_weights, summary
 from .capture import Consumer, capture, choose, find_attention
 from .pictures import resize, to_tensor
@@ -143,13 +144,15 @@ def _from_config(config: Config, checkpoint: str, trust: bool) -> Subject:
         model,
         tuple(prepare.get('mean') or (0.0,) * 3),
         tuple(prepare.get('std') or (1.0,) * 3),
-        to_rgb=bool(prepare.get('bgr_to_rgb', False)),
+        # mmpretrain calls it otherwise.
+        to_rgb=bool(prepare.get('bgr_to_rgb') or prepare.get('to_rgb')),
     )
 
 
 def load_part(model: nn.Module, part: str | None, checkpoint: str, trust: bool = False) -> None:
     """Load what a checkpoint of a whole model holds for one part of it: all of it, no more."""
     content = read_checkpoint(checkpoint, trust=trust)
+    check_exact(checkpoint, content, model, option='')
     weights = content.get('state_dict', content)
     weights = {key.removeprefix('module.'): value for key, value in weights.items()}
     if part is not None:

@@ -12,19 +12,21 @@ from ..errors import UserError
 
 # LoadImageFromFile, LoadImageFromNDArray, LoadMultiChannelImageFromFiles, ... but no annotations.
 _LOADER = re.compile(r'Load\w*Image\w*|InferencerLoader')
+_POINT = re.compile(r'CorruptionPoint')
 
 
 def insert_corruption(pipeline: list, transform_cfg: Mapping[str, Any]) -> list:
     """A copy of ``pipeline`` with the transform right after every image loader in it.
 
-    The loader is found by its type, whatever its scope (``mmdet.LoadImageFromFile``) and however
-    deep it lies in transforms that hold transforms. With ``channel_order='auto'`` (the default)
-    the colour order is read off the loader.
+    Where the pipeline has a CorruptionPoint, the transform comes there instead. The loader is found
+    by its type, whatever its scope (``mmdet.LoadImageFromFile``) and however deep it lies in
+    transforms that hold transforms. With ``channel_order='auto'`` (the default) the colour order is
+    read off the loader.
 
     Raises:
         UserError: when the pipeline has no image loader.
     """
-    result, found = _insert(copy.deepcopy(list(pipeline)), transform_cfg)
+    result, found = _place(list(copy.deepcopy(pipeline)), transform_cfg)
     if not found:
         raise UserError(
             'the pipeline loads no image, so there is no place for a corruption; its transforms '
@@ -59,7 +61,7 @@ def _corrupt_dataset(cfg: Any, transform_cfg: Mapping[str, Any]) -> int:
     found = sum(_corrupt_dataset(dataset, transform_cfg) for dataset in inner)
     if cfg.get('pipeline'):
         own = {'root': _image_folders(cfg), **transform_cfg}
-        cfg['pipeline'], count = _insert(list(cfg['pipeline']), own)
+        cfg['pipeline'], count = _place(list(cfg['pipeline']), own)
         found += count
     return found
 
@@ -68,22 +70,29 @@ def _image_folders(cfg: Mapping[str, Any]) -> list[str]:
     """The folders that the image paths of a dataset begin with, the data root last."""
     root = cfg.get('data_root') or ''
     prefix = cfg.get('data_prefix') or {}
+    prefix = {'img_path': prefix} if isinstance(prefix, str) else prefix  # mmpretrain's
     folders = [os.path.join(root, prefix[key]) for key in ('img_path', 'img') if prefix.get(key)]
     return [folder for folder in (*folders, root) if folder]
 
 
-def _insert(steps: list, transform_cfg: Mapping[str, Any]) -> tuple[list, int]:
+def _place(steps: list, transform_cfg: Mapping[str, Any]) -> tuple[list, int]:
+    """At the marked point, or else after the loaders; and how many times it was inserted."""
+    result, found = _insert(copy.deepcopy(steps), transform_cfg, _POINT)
+    return (result, found) if found else _insert(steps, transform_cfg, _LOADER)
+
+
+def _insert(steps: list, transform_cfg: Mapping[str, Any], after: re.Pattern) -> tuple[list, int]:
     """The steps with the transform inserted, and how many times it was."""
     result, found = [], 0
     for step in steps:
         if isinstance(step, (list, tuple)):  # one of several sub-pipelines
-            step, count = _insert(list(step), transform_cfg)
+            step, count = _insert(list(step), transform_cfg, after)
             found += count
         elif isinstance(step, Mapping) and isinstance(step.get('transforms'), (list, tuple)):
-            step['transforms'], count = _insert(list(step['transforms']), transform_cfg)
+            step['transforms'], count = _insert(list(step['transforms']), transform_cfg, after)
             found += count
         result.append(step)
-        if _LOADER.fullmatch(_type_name(step)):
+        if after.fullmatch(_type_name(step)):
             order = transform_cfg.get('channel_order', 'auto')
             order = _loaded_order(step) if order == 'auto' else order
             result.append({**copy.deepcopy(dict(transform_cfg)), 'channel_order': order})

@@ -120,6 +120,25 @@ class ImageCorruption(BaseTransform):
         )
 
 
+@TRANSFORMS.register_module()
+class CorruptionPoint(BaseTransform):
+    """Marks where corruption belongs in a testing pipeline; by itself it does nothing.
+
+    Without it, corruption comes right after the image is loaded. Classification has it on the crop
+    that the model sees, as ImageNet-C does.
+
+    Args:
+        channel_order: colour order of the image at this place.
+    """
+
+    def __init__(self, channel_order: str = 'bgr') -> None:
+        self.channel_order = channel_order
+
+    def transform(self, results: dict) -> dict:
+        """The same results."""
+        return results
+
+
 def noise_generator(
     seed: int, repeat: int, identity: str, name: str, level: float
 ) -> np.random.Generator:

@@ -9,16 +9,27 @@ from typing import Any
 from ..errors import UserError
 from .check_ade20k import check_ade20k
 from .check_coco import check_coco
+from .check_imagenet import check_imagenet
 from .report import KINDS, Problem, Report, require
 
-__all__ = ['CHECKS', 'KINDS', 'Problem', 'Report', 'check', 'check_ade20k', 'check_coco', 'require']
+__all__ = [
+    'CHECKS',
+    'KINDS',
+    'Problem',
+    'Report',
+    'check',
+    'check_ade20k',
+    'check_coco',
+    'check_imagenet',
+    'require',
+]
 
 #: data set -> its check
-CHECKS = {'ade20k': check_ade20k, 'coco': check_coco}
+CHECKS = {'ade20k': check_ade20k, 'coco': check_coco, 'imagenet': check_imagenet}
 
 
 def check(dataset: str, root: str | os.PathLike, **options: Any) -> Report:
-    """Check a data set by name; ``options`` are those of ``check_ade20k`` or ``check_coco``.
+    """Check a data set by name; ``options`` are those of its check.
 
     Before a run: ``require(check('ade20k', root, quick=True))``.
 

@@ -47,6 +47,17 @@ KINDS: dict[str, Kind] = {
     'grey-scale': Kind('note', 'grey-scale image', 'nothing: it is read as RGB'),
     'four-channel': Kind('note', 'image with a fourth channel', 'nothing: it is read as RGB'),
     'suffix': Kind('warning', 'image that will not be read', 'rename or convert it to .jpg'),
+    # folders of classes
+    'no-class-folders': Kind(
+        'error', 'images are not in folders of classes', 'sort them into one folder a class'
+    ),
+    'class-empty': Kind('error', 'class without an image', 'fetch it again, or remove the folder'),
+    'class-unknown': Kind('error', 'class that training does not have', 'remove or rename it'),
+    'class-count': Kind(
+        'error',
+        'label beyond the classes of the model',
+        "set model.head.num_classes, and labels='sorted' in the data sets for a part of ImageNet",
+    ),
     # label maps
     'label-missing': Kind(
         'error', 'image without a label map', 'add the .png, or remove the image'

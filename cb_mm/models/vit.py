@@ -66,8 +66,15 @@ class ViTCB(VisionTransformer, BaseModule):
             in the paper's Table 1; 'R', 'W', 'G' or a sum of them ('R+W+G'), or a dict such as
             ``dict(random=3, window=3, global_tokens=16, block=4)``, is sparse: see
             `SparsePattern`. Sparse attention has timm's keys, and takes the same weights.
+        out_type: 'maps', or 'cls' for classification: the class token of the last block after the
+            final norm, as a tuple of one (B, embed_dims) tensor, or for a distilled model of the
+            pair of class and distillation token. ``out_indices`` and ``pyramid`` have no say then.
 
     Attributes:
+        broadcast: As given.
+        position: As given.
+        skip_out_layers: As given.
+        scale_init: As given.
         embed_dims: Channels of every map.
         out_strides: Pixels per cell of every map.
         broadcast_layers: Blocks with CB.
@@ -94,7 +101,9 @@ class ViTCB(VisionTransformer, BaseModule):
         norm_out: bool = False,
         pyramid_norm_cfg: dict | None = None,
         attention: str | Mapping[str, Any] | None = None,
+        out_type: str = 'maps',
     ) -> None:
+        check_choice('out_type', out_type, ('maps', 'cls'))
         vit = build_vit(arch, img_size, drop_path_rate, attention)
         BaseModule.__init__(self, init_cfg)
         # This module becomes the model that timm built: parameters, parts and settings. Holding
@@ -103,6 +112,11 @@ class ViTCB(VisionTransformer, BaseModule):
         self._timm_class = type(vit)
 
         depth = len(self.blocks)
+        self.out_type = out_type
+        if out_type == 'cls':
+            if not self.has_class_token:
+                raise UserError("out_type='cls' needs a class token, and this model has none.")
+            out_indices, pyramid, norm_out = (depth - 1,), False, True
         self.out_indices = resolve_indices('out_indices', out_indices, depth)
         if not self.out_indices:
             raise UserError('out_indices is empty: name at least one block.')
@@ -114,6 +128,8 @@ class ViTCB(VisionTransformer, BaseModule):
         self.set_grad_checkpointing(with_cp)
 
         self.embed_dims = self.embed_dim
+        self.broadcast, self.position = broadcast, position
+        self.skip_out_layers, self.scale_init = skip_out_layers, scale_init
         self.broadcast_layers = self._place_broadcast(
             broadcast, layers, position, skip_out_layers, scale_init, prefix_in_mean
         )
@@ -200,10 +216,13 @@ class ViTCB(VisionTransformer, BaseModule):
             options = {
                 key: value for key, value in cfg.items() if key not in ('type', 'checkpoint')
             }
-            unknown = sorted(set(options) - {'prefix', 'trust', 'map_location'})
+            unknown = sorted(
+                set(options) - {'prefix', 'trust', 'map_location', 'allow_broadcast_mismatch'}
+            )
             if 'checkpoint' not in cfg or unknown:
                 raise UserError(
-                    f"init_cfg={cfg}: 'Pretrained' takes checkpoint, prefix and trust"
+                    f"init_cfg={cfg}: 'Pretrained' takes checkpoint, prefix, trust and "
+                    'allow_broadcast_mismatch'
                     + (f', not {unknown[0]}.' if unknown else '; checkpoint is missing.')
                 )
             options.pop('map_location', None)
@@ -229,7 +248,10 @@ class ViTCB(VisionTransformer, BaseModule):
         return self._timm_class._pos_embed(self, x)
 
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
-        """Images (B, 3, H, W) -> one (B, embed_dims, h, w) map for each of ``out_indices``."""
+        """Images (B, 3, H, W) -> one (B, embed_dims, h, w) map for each of ``out_indices``.
+
+        With ``out_type='cls'``: the class token instead, (B, embed_dims).
+        """
         x = self.patch_embed(images)
         batch, height, width, channels = x.shape
         x = self.norm_pre(self.patch_drop(self._pos_embed(x)))
@@ -241,9 +263,12 @@ class ViTCB(VisionTransformer, BaseModule):
                 x = checkpoint(block, x, use_reentrant=False)
             else:
                 x = block(x)
-            if i in self.out_indices:
+            if i in self.out_indices and self.out_type == 'maps':
                 tokens = (self.norm(x) if self.norm_out else x)[:, self.num_prefix_tokens :]
                 maps[i] = tokens.transpose(1, 2).reshape(batch, channels, height, width)
+        if self.out_type == 'cls':
+            tokens = self.norm(x)[:, : 2 if hasattr(self, 'dist_token') else 1].unbind(dim=1)
+            return (tokens if len(tokens) > 1 else tokens[0],)
         outs = tuple(maps[i] for i in self.out_indices)
         return outs if self.pyramid is None else self.pyramid(outs)
 

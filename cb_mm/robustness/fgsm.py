@@ -27,7 +27,7 @@ def fgsm(model: nn.Module, image: Tensor, truth: Any, epsilon: float, seed: int 
     """Attack one image.
 
     Args:
-        model: a segmentor or detector of mmseg or mmdet, in evaluation mode.
+        model: a segmentor, detector or classifier, in evaluation mode.
         image: 3 x H x W in grey levels, in the channel order of the pipeline, not normalised.
         truth: data sample with the labels on the pixels of ``image``.
         epsilon: largest change of a value, in grey levels.
@@ -88,6 +88,8 @@ def truth_dataset_cfg(test: Mapping[str, Any], train: Mapping[str, Any] | None) 
             where the testing pipeline may load fewer.
     """
     labels = _label_loader(train) or _label_loader(test)
+    if labels is None and _packs_labels(test):
+        return copy.deepcopy(test)
     if labels is None:
         raise UserError(
             'FGSM needs the true labels, but no pipeline of the config has a LoadAnnotations.'
@@ -115,6 +117,15 @@ def _label_loader(config: Mapping[str, Any] | None) -> Any:
             if _kind(step) == 'LoadAnnotations':
                 return copy.deepcopy(step)
     return None
+
+
+def _packs_labels(config: Mapping[str, Any]) -> bool:
+    """Whether the label is of the whole image: mmpretrain packs it, wherever the pixels went."""
+    return any(
+        _kind(step) == 'PackInputs'
+        for dataset in _datasets(config)
+        for step in dataset.get('pipeline') or ()
+    )
 
 
 def _move_labels(config: Any, labels: Any) -> bool:

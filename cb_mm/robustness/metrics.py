@@ -1,8 +1,8 @@
 """Scores of one job: upstream's own figures, the same without rounding, by class and by image.
 
-mmseg's IoUMetric and mmdet's CocoMetric do the evaluation. They round: mIoU to two decimals, AP to
-three decimals of a fraction, which is coarser than the noise that repeats are to measure. So the
-unrounded values are taken from what they computed.
+mmseg's IoUMetric, mmdet's CocoMetric and mmpretrain's Accuracy evaluate. The first two round: mIoU
+to two decimals, AP to three decimals of a fraction, which is coarser than the noise that repeats
+are to measure. So the unrounded values are taken from what they computed.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from mmengine.evaluator import BaseMetric
 from mmengine.structures import BaseDataElement
 
 from ..errors import UserError
+from .classification import accuracy_by_class, accuracy_by_image
 
 #: Metrics that tables and figures show, where there are any of them: name -> how people call it.
-HEADLINES = {'mIoU': 'mIoU', 'bbox_mAP': 'box AP', 'segm_mAP': 'mask AP'}
+HEADLINES = {'mIoU': 'mIoU', 'bbox_mAP': 'box AP', 'segm_mAP': 'mask AP', 'top1': 'top-1'}
 _COCO_STATS = ('mAP', 'mAP_50', 'mAP_75', 'mAP_s', 'mAP_m', 'mAP_l')
 
 
@@ -104,6 +105,8 @@ def _evaluate(metric: BaseMetric, results: list, limited: bool, scores: Scores) 
         _add_iou(metric, results, scores)
     elif coco:
         _add_coco(metric, evaluations, [truth['img_id'] for truth, _ in results], scores)
+    elif 'Accuracy' in names and 'pred_score' in results[0]:
+        _add_accuracy(metric, results, scores)
     else:
         scores.metrics.update(scores.upstream)
 
@@ -152,6 +155,15 @@ def _add_coco(metric: Any, evaluations: list, ids: list, scores: Scores) -> None
         columns = [precision[:, :, order.index(one)] for one in metric.cat_ids]
         scores.per_class[f'{name}_AP'] = _named(classes, map(_mean_of_known, columns))
         scores.per_image[f'{name}_AP'] = _coco_per_image(evaluation, ids)
+
+
+def _add_accuracy(metric: Any, results: list, scores: Scores) -> None:
+    prefix = '' if metric.prefix in (None, 'accuracy') else f'{metric.prefix}/'
+    for k, values in accuracy_by_image(metric, results).items():
+        name = f'{prefix}top{k}'
+        scores.metrics[name] = float(np.nanmean(values)) if not np.isnan(values).all() else np.nan
+        scores.per_image[name] = values.tolist()
+        scores.per_class[name] = _named(*accuracy_by_class(metric, results, values))
 
 
 def _mean_of_known(precision: np.ndarray) -> float:

@@ -33,10 +33,12 @@ def draw_prediction(image: np.ndarray, sample: Any, meta: dict) -> np.ndarray:
 
     Args:
         image: what the model saw, uint8 RGB; it is brought to the size of the prediction.
-        sample: the model's output for it, of mmseg or mmdet.
+        sample: the model's output for it, of mmseg, mmdet or mmpretrain.
         meta: of the data set: classes, and a palette if there is one.
     """
     classes = meta.get('classes') or ()
+    if 'pred_label' in sample:
+        return _draw_class(image, sample, classes)
     height, width = sample.ori_shape[:2]
     image = cv2.resize(image, (int(width), int(height)), interpolation=cv2.INTER_LINEAR)
     if 'pred_sem_seg' in sample:
@@ -45,6 +47,23 @@ def draw_prediction(image: np.ndarray, sample: Any, meta: dict) -> np.ndarray:
     if 'pred_instances' in sample:
         return _draw_instances(image, sample.pred_instances, classes, meta)
     return image
+
+
+def _draw_class(image: np.ndarray, sample: Any, classes: Sequence[str]) -> np.ndarray:
+    """The image as the model saw it; below it the prediction and, in green or red, the truth."""
+    label = int(sample.pred_label.flatten()[0])
+    lines = [(f'{_name(classes, label)} {float(sample.pred_score.max()):.2f}', (0, 0, 0))]
+    if 'gt_label' in sample:
+        truth = [int(value) for value in sample.gt_label.flatten()]
+        colour = (0, 110, 0) if label in truth else (180, 0, 0)
+        lines.append((', '.join(_name(classes, value) for value in truth), colour))
+    sheet = np.full((image.shape[0] + _ROW * len(lines) + 4, image.shape[1], 3), 255, np.uint8)
+    sheet[: image.shape[0]] = image
+    for row, (text, colour) in enumerate(lines):
+        text = text.encode('ascii', 'replace').decode()
+        place = (3, image.shape[0] + _ROW * (row + 1) - 4)
+        cv2.putText(sheet, text, place, cv2.FONT_HERSHEY_SIMPLEX, 0.4, colour, 1, cv2.LINE_AA)
+    return sheet
 
 
 def _draw_segments(

@@ -30,6 +30,7 @@ from ..atomic import write_atomically
 from ..building import building
 from ..config import replace_sync_bn
 from ..errors import UserError
+from ..normalization import set_normalization
 from ..run_errors import explained
 from ..runner import RunOptions, check_data, prepare_config, start_processes
 from ..speed import speed_up
@@ -59,6 +60,7 @@ class SweepOptions(RunOptions):
     show_dir: str | None = None
     compare: str | None = None
     cache_mb: int = 2048
+    test_set: str | None = None
 
 
 class _Bar(tqdm):
@@ -78,7 +80,8 @@ def sweep(options: SweepOptions) -> Path:
     other = read_results(options.compare) if options.compare else None
     checkpoint = file_digest(options.checkpoint)
     with building(options.config):
-        config = prepare_config(options)
+        config = prepare_config(options, test_set=options.test_set)
+    set_normalization(config, options.normalization, options.checkpoint, options.trust_checkpoint)
     metric_configs(config)
     replace_sync_bn(config)  # it needs several GPUs, and in testing it does what BN does
     check_data(config, ['test'])
@@ -99,6 +102,7 @@ def sweep(options: SweepOptions) -> Path:
                 show_to=options.show_dir,
                 attacks=any(job.cell.name == FGSM for job in jobs),
                 amp=options.amp,
+                allow_mismatch=options.allow_broadcast_mismatch,
             )
         speed_up(tester.model, options.channels_last, options.compile)
         identity = {

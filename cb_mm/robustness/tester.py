@@ -39,6 +39,7 @@ class ModelUnderTest:
         show_to: folder for predictions drawn over the images.
         attacks: whether any job is an attack.
         amp: run the model in half precision.
+        allow_mismatch: test a checkpoint that was trained with another broadcast.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class ModelUnderTest:
         show_to: str | None = None,
         attacks: bool = False,
         amp: bool = False,
+        allow_mismatch: bool = False,
     ) -> None:
         _set_environment(config)
         if amp:
@@ -71,7 +73,7 @@ class ModelUnderTest:
         self.limited = len(self.dataset) < len(self.dataset.dataset)
         self.loader = JobLoader(self.dataset, loading, get_rank(), get_world_size())
         self.metrics = [METRICS.build(metric) for metric in metric_configs(config)]
-        self.model = build_model(config, checkpoint, trust)
+        self.model = build_model(config, checkpoint, trust, allow_mismatch)
 
     def run(self, job: Job, progress: Callable[[int], Any] = lambda images: None) -> Scores | None:
         """Test the model on all images under one corruption.

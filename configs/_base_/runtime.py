@@ -3,7 +3,12 @@
 # Importing cb_mm registers its parts, so these configs also work from mmseg's and mmdet's tools.
 custom_imports = dict(imports=['cb_mm'], allow_failed_imports=False)
 # Randomness without state: a run that was killed and resumed equals one that was not.
-custom_hooks = [dict(type='ReplayHook'), dict(type='MeanLossHook')]
+# Checkpoints say which broadcast they were trained with.
+custom_hooks = [
+    dict(type='ReplayHook'),
+    dict(type='MeanLossHook'),
+    dict(type='ProvenanceHook'),
+]
 randomness = dict(seed=0)
 
 default_hooks = dict(

@@ -1,0 +1,226 @@
+"""The whole way in small, on a CPU: pre-train with and without CB, fine-tune, test, look.
+
+ViT-Ti at 128² is pre-trained on procedural scenes, with CB in the upper layers and without. Each is
+fine-tuned as a segmentor on real CamVid, with several seeds, and tested on clean images and under
+the corruptions of Table 9; then the entropy of the attention is measured by depth. The report
+gives CB minus plain, pair by pair (same pre-training seed, same fine-tuning seed).
+
+Pre-training is on the dense labels of the scenes, not on their kind (street, shore, ...): four
+kinds are two bits a picture, hundreds of labelled cells teach a ViT far more in the same time.
+
+Examples:
+  python benchmarks/pipeline.py --camvid data/camvid
+  python benchmarks/pipeline.py --camvid data/camvid --pretrain 2000 --finetune 400 --scenes 2000
+  python benchmarks/pipeline.py --camvid data/camvid --shortcut   # also: CB put into plain weights
+  python benchmarks/pipeline.py --camvid data/camvid --report     # of what is finished, at once
+
+Called again after a kill, it goes on where it was. Needs CamVid with images/{train,val}/*.jpg and
+annotations/{train,val}/*.png (labels 0 to 10, 11 for none). Writes pipeline.json, .md and .png.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+PARTS = HERE / 'pipeline_parts'
+TOOLS = HERE.parent / 'tools'
+
+#: name -> broadcast in pre-training, broadcast in fine-tuning
+VARIANTS: dict[str, tuple[str | None, str | None]] = {
+    'plain': (None, None),
+    'cb': ('cb', 'cb'),
+    'shortcut': (None, 'cb'),
+}
+
+
+def parse_args(argv: list[str] | None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add('--camvid', default=str(HERE.parent.parent / 'shared/data/camvid'), metavar='DIR',
+        help='folder of CamVid')  # fmt: skip
+    add('--work', default='work_dirs/pipeline', metavar='DIR', help='checkpoints and the like')
+    add('--out', default=str(HERE / 'results'), metavar='DIR', help='folder of the results')
+    add('--scenes', type=int, default=600, metavar='N', help='pictures to pre-train on (600)')
+    add('--pretrain', type=int, default=600, metavar='N', help='iterations of pre-training (600)')
+    add('--finetune', type=int, default=150, metavar='N', help='iterations of fine-tuning (150)')
+    add('--batch', type=int, default=16, metavar='N', help='images an iteration (16)')
+    add('--pretrain-seeds', type=int, default=2, metavar='N', help='pre-trainings each (2)')
+    add('--finetune-seeds', type=int, default=3, metavar='N', help='fine-tunings of each (3)')
+    add('--repeats', type=int, default=2, metavar='N', help='passes of a random corruption (2)')
+    add('--limit', type=int, metavar='N', help='test on the first N images alone')
+    add('--threads', type=int, default=1, metavar='N', help='threads (1)')
+    add('--shortcut', action='store_true', help='also fine-tune with CB from plain weights')
+    add('--report', action='store_true', help='write the report of what is finished, and stop')
+    args = parser.parse_args(argv)
+    numbers = (
+        'batch',
+        'scenes',
+        'pretrain',
+        'finetune',
+        'pretrain_seeds',
+        'finetune_seeds',
+        'repeats',
+    )
+    for name in (*numbers, 'threads'):
+        if getattr(args, name) < 1:
+            parser.error(f'--{name.replace("_", "-")} must be at least 1')
+    return args
+
+
+class Pipeline:
+    """The steps, each of which does nothing when its result is there."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.args = args
+        self.work = Path(args.work).resolve()
+        self.camvid = Path(args.camvid).resolve()
+        names = ('scenes', 'batch', 'pretrain', 'finetune', 'repeats', 'limit')
+        settings = {name: getattr(args, name) for name in names}
+        self.settings = settings
+        self._check(settings)
+
+    def _check(self, settings: dict[str, Any]) -> None:
+        from cb_mm.atomic import write_atomically
+        from cb_mm.errors import UserError
+
+        for part in ('images/train', 'images/val', 'annotations/train', 'annotations/val'):
+            if not (self.camvid / part).is_dir():
+                raise UserError(
+                    f'CamVid is not at {self.camvid}: there is no {part}. Give its folder by '
+                    '--camvid.'
+                )
+        file = self.work / 'settings.json'
+        if file.is_file() and json.loads(file.read_text()) != settings:
+            raise UserError(f'{self.work} holds a pipeline of another size. Give another --work.')
+        write_atomically(file, json.dumps(settings))
+
+    def call(self, what: str, tool: str, *words: object) -> None:
+        """Run a tool in a process of its own; its output goes to a log."""
+        from cb_mm.errors import UserError
+
+        env = {**os.environ, 'OMP_NUM_THREADS': str(self.args.threads)}
+        started = time.monotonic()
+        log = self.work / 'pipeline.log'
+        with log.open('a') as stream:
+            command = [sys.executable, str(TOOLS / tool), *map(str, words)]
+            done = subprocess.run(command, env=env, cwd=self.work, stdout=stream, stderr=stream)
+        if done.returncode:
+            raise UserError(f'{what} failed; see the end of {log}')
+        print(f'{what}: {time.monotonic() - started:.0f} s', flush=True)
+
+    def run(self) -> None:
+        """Everything, one pre-training seed after another."""
+        scenes = self.work / 'scenes'
+        self.call('scenes', 'make_scenes.py', scenes, '--train', self.args.scenes, '--val', 20)
+        variants = [v for v in VARIANTS if v != 'shortcut' or self.args.shortcut]
+        for p in range(self.args.pretrain_seeds):
+            for f in range(self.args.finetune_seeds):
+                for variant in variants:
+                    start = self.pretrain(VARIANTS[variant][0], p)
+                    self.finetune(variant, p, f, start)
+            self.entropy(p)
+
+    def pretrain(self, broadcast: str | None, seed: int) -> Path:
+        """The checkpoint of a pre-training."""
+        folder = self.work / 'pretrain' / f'{broadcast or "plain"}_{seed}'
+        config = self._config(folder, 'scenes', broadcast, self.args.pretrain)
+        return self._train(config, folder, self.work / 'scenes/ade20k', self.args.pretrain, seed)
+
+    def finetune(self, variant: str, p: int, f: int, start: Path) -> None:
+        """Fine-tune and test."""
+        folder = self.finetuned(variant, p, f)
+        config = self._config(folder, 'camvid', VARIANTS[variant][1], self.args.finetune)
+        words: list[object] = ['--init', start]
+        words += ['--allow-broadcast-mismatch'] if variant == 'shortcut' else []
+        file = self._train(config, folder, self.camvid, self.args.finetune, f, words)
+        if not (folder / 'test' / 'results.json').is_file():
+            limit = ['--limit', self.args.limit] if self.args.limit else []
+            self.call(
+                f'test {folder.name}', 'test.py', config, file, '--suite', 'table9', '--repeats',
+                self.args.repeats, '--data-root', self.camvid, '--out', folder / 'test', *limit,
+            )  # fmt: skip
+
+    def entropy(self, p: int) -> None:
+        """The attention of the first fine-tuned pair."""
+        if (self.work / f'entropy_{p}' / 'summary.json').is_file():
+            return
+        pairs = [self.finetuned(variant, p, 0) for variant in ('plain', 'cb')]
+        a, b = ((pair / 'config.py', pair / f'iter_{self.args.finetune}.pth') for pair in pairs)
+        self.call(
+            f'entropy {p}', 'analyze_attention.py', *a, self.camvid / 'images/val', '--compare', *b,
+            '--names', 'plain', 'CB', '--size', '192x256', '--limit', self.args.limit or 40,
+            '--out', self.work / f'entropy_{p}', '--format', 'png', '--overwrite',
+        )  # fmt: skip
+
+    def finetuned(self, variant: str, p: int, f: int) -> Path:
+        """Folder of a fine-tuning."""
+        return self.work / 'finetune' / f'{variant}_{p}_{f}'
+
+    def _config(self, folder: Path, part: str, broadcast: str | None, iterations: int) -> Path:
+        from cb_mm.atomic import write_atomically
+
+        warmup = max(iterations // 10, 1)
+        text = (
+            f"_base_ = ['{PARTS / part}.py']\n"
+            f'model = dict(backbone=dict(broadcast={broadcast!r}))\n'
+            f'train_dataloader = dict(batch_size={self.args.batch})\n'
+            f"train_cfg = dict(type='IterBasedTrainLoop', max_iters={iterations}, "
+            f'val_interval={iterations + 1})\n'
+            'val_cfg = val_dataloader = val_evaluator = None\n'
+            "param_scheduler = [dict(type='LinearLR', start_factor=1e-3, by_epoch=False, begin=0, "
+            f"end={warmup}), dict(type='PolyLR', power=1.0, eta_min=0.0, by_epoch=False, "
+            f'begin={warmup}, end={iterations})]\n'
+            'default_hooks = dict(logger=dict(interval=50), checkpoint=dict(by_epoch=False, '
+            f'interval={max(iterations // 4, 1)}, max_keep_ckpts=1, save_last=True))\n'
+        )
+        file = folder / 'config.py'
+        if not file.is_file() or file.read_text() != text:
+            write_atomically(file, text)
+        return file
+
+    def _train(
+        self, config: Path, folder: Path, data: Path, iterations: int, seed: int,
+        words: list[object] | None = None,
+    ) -> Path:  # fmt: skip
+        file = folder / f'iter_{iterations}.pth'
+        if not file.is_file():
+            what = f'{folder.parent.name} {folder.name}'
+            self.call(
+                what, 'train.py', config, '--data-root', data, '--work-dir', folder, '--seed', seed,
+                '--resume', *(words or ()),
+            )  # fmt: skip
+        return file
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the pipeline and write its report."""
+    args = parse_args(argv)
+    sys.path.insert(0, str(HERE))
+    from pipeline_parts.report import write_report
+
+    from cb_mm.errors import exit_code
+
+    def job() -> None:
+        pipeline = Pipeline(args)
+        if not args.report:
+            pipeline.run()
+        print(write_report(pipeline, Path(args.out)))
+
+    return exit_code(job)
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Configs and report of pipeline.py."""

@@ -1,0 +1,62 @@
+"""ViT-Ti with a light head at 128²: what both halves of the pipeline train.
+
+The four maps of UperNet's recipe, one 1×1 convolution over all of them: most of what the model can
+do is then in the backbone, which is what is compared.
+"""
+
+_base_ = ['../../configs/_base_/runtime.py']
+
+default_scope = 'mmseg'
+crop_size = (128, 128)
+scale = (256, 192)
+norm_cfg = dict(type='BN', requires_grad=True)
+model = dict(
+    type='EncoderDecoder',
+    data_preprocessor=dict(
+        type='SegDataPreProcessor',
+        mean=[123.675, 116.28, 103.53],
+        std=[58.395, 57.12, 57.375],
+        bgr_to_rgb=True,
+        pad_val=0,
+        seg_pad_val=255,
+        size=crop_size,
+    ),
+    backbone=dict(
+        type='ViTCB',
+        arch='tiny',
+        img_size=128,
+        out_indices=(3, 5, 7, 11),
+        pyramid=False,
+        drop_path_rate=0.0,
+    ),
+    decode_head=dict(
+        type='FCNHead',
+        in_channels=[192] * 4,
+        in_index=[0, 1, 2, 3],
+        input_transform='resize_concat',
+        channels=128,
+        num_convs=1,
+        kernel_size=1,
+        concat_input=False,
+        dropout_ratio=0.1,
+        norm_cfg=norm_cfg,
+        align_corners=False,
+        loss_decode=dict(type='CrossEntropyLoss', use_sigmoid=False),
+    ),
+    train_cfg=dict(),
+    test_cfg=dict(mode='whole'),
+)
+optim_wrapper = dict(
+    type='OptimWrapper',
+    optimizer=dict(type='AdamW', lr=5e-4, betas=(0.9, 0.999), weight_decay=0.05),
+    clip_grad=dict(max_norm=1.0),
+    paramwise_cfg=dict(norm_decay_mult=0.0, custom_keys={'pos_embed': dict(decay_mult=0.0)}),
+)
+val_cfg = dict(type='ValLoop')
+test_cfg = dict(type='TestLoop')
+log_processor = dict(by_epoch=False)
+val_evaluator = dict(type='IoUMetric', iou_metrics=['mIoU'])
+test_evaluator = val_evaluator
+visualizer = dict(
+    type='SegLocalVisualizer', vis_backends=[dict(type='LocalVisBackend')], name='visualizer'
+)

@@ -1,0 +1,97 @@
+"""ImageNet-1K in folders, with DeiT's augmentation, and the sets that a model is tested on.
+
+DeiT's, which the paper follows: random resized crop (bicubic), flip, RandAugment (2 operations,
+magnitude 9, spread 0.5, increasing), random erasing with noise in a quarter of the images; Mixup,
+CutMix and label smoothing are in the model. Test: short side 256, centre crop 224.
+"""
+
+default_scope = 'mmpretrain'
+dataset_type = 'ClassFolders'
+data_root = 'data/imagenet'
+image_size = 224
+bgr_mean, bgr_std = [103.53, 116.28, 123.675], [57.375, 57.12, 58.395]
+
+train_pipeline = [
+    dict(type='LoadImageFromFile'),
+    dict(type='RandomResizedCrop', scale=image_size, backend='pillow', interpolation='bicubic'),
+    dict(type='RandomFlip', prob=0.5, direction='horizontal'),
+    dict(
+        type='RandAugment',
+        policies='timm_increasing',
+        num_policies=2,
+        total_level=10,
+        magnitude_level=9,
+        magnitude_std=0.5,
+        hparams=dict(pad_val=[round(value) for value in bgr_mean], interpolation='bicubic'),
+    ),
+    dict(
+        type='RandomErasing',
+        erase_prob=0.25,
+        mode='rand',
+        min_area_ratio=0.02,
+        max_area_ratio=1 / 3,
+        fill_color=bgr_mean,
+        fill_std=bgr_std,
+    ),
+    dict(type='PackInputs'),
+]
+test_pipeline = [
+    dict(type='LoadImageFromFile'),
+    dict(type='ResizeEdge', scale=256, edge='short', backend='pillow', interpolation='bicubic'),
+    dict(type='CenterCrop', crop_size=image_size),
+    # Here, as in ImageNet-C: on the crop that the model sees. Occlusion then hides its centre.
+    dict(type='CorruptionPoint', channel_order='bgr'),
+    dict(type='PackInputs'),
+]
+train_dataloader = dict(
+    batch_size=128,  # × 8 GPUs = 1024
+    num_workers=8,
+    persistent_workers=True,
+    drop_last=True,
+    sampler=dict(type='ReplayRepeatSampler', shuffle=True, num_repeats=3),
+    dataset=dict(
+        type=dataset_type, data_root=data_root, data_prefix='train', pipeline=train_pipeline
+    ),
+)
+val_dataloader = dict(
+    batch_size=128,
+    num_workers=8,
+    persistent_workers=True,
+    sampler=dict(type='DefaultSampler', shuffle=False),
+    dataset=dict(type=dataset_type, data_root=data_root, data_prefix='val', pipeline=test_pipeline),
+)
+test_dataloader = val_dataloader
+val_evaluator = dict(type='Accuracy', topk=(1, 5))
+test_evaluator = val_evaluator
+
+# tools/test.py --test-set NAME --data-root ITS_FOLDER
+test_set = 'imagenet'
+test_sets = {
+    # 10,000 new images; its folders are named by the number of the class.
+    'imagenet-v2': dict(
+        test_dataloader=dict(
+            dataset=dict(
+                data_root='data/imagenetv2-matched-frequency-format-val',
+                data_prefix='',
+                labels='numbers',
+            )
+        )
+    ),
+    # The validation images with several labels each; 3,163 of the 50,000 have none and do not
+    # count. --cfg-options test_evaluator.real_labels=real.json takes the file itself.
+    'imagenet-real': dict(
+        test_evaluator=dict(
+            _delete_=True, type='LabelSetAccuracy', topk=(1, 5), real_labels='timm'
+        ),
+    ),
+    # 7,500 images of 200 classes, which alone compete.
+    'imagenet-a': dict(
+        test_dataloader=dict(
+            dataset=dict(data_root='data/imagenet-a', data_prefix='', labels='imagenet')
+        ),
+        test_evaluator=dict(_delete_=True, type='LabelSetAccuracy', topk=(1, 5), present_only=True),
+    ),
+}
+visualizer = dict(
+    type='UniversalVisualizer', vis_backends=[dict(type='LocalVisBackend')], name='visualizer'
+)

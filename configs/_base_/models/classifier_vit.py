@@ -1,0 +1,25 @@
+"""A ViT with a linear layer on its class token, trained as DeiT is.
+
+The keys of the backbone are timm's: a checkpoint starts any other config by ``--init``, untouched.
+"""
+
+num_classes = 1000
+model = dict(
+    type='ImageClassifier',
+    data_preprocessor=dict(
+        type='ClsDataPreprocessor',
+        num_classes=num_classes,
+        mean=[123.675, 116.28, 103.53],
+        std=[58.395, 57.12, 57.375],
+        to_rgb=True,
+    ),
+    backbone=dict(type='ViTCB', out_type='cls', drop_path_rate=0.1),
+    head=dict(
+        type='VisionTransformerClsHead',
+        num_classes=num_classes,
+        loss=dict(type='LabelSmoothLoss', label_smooth_val=0.1, mode='original'),
+        init_cfg=dict(type='TruncNormal', layer='Linear', std=0.02),
+    ),
+    # One of the two for every batch, with equal chance.
+    train_cfg=dict(augments=[dict(type='Mixup', alpha=0.8), dict(type='CutMix', alpha=1.0)]),
+)

@@ -1,0 +1,53 @@
+"""AdamW and one cosine over 300 epochs, with 5 epochs of warm-up.
+
+The paper's: betas (0.9, 0.999), lr 1e-3 × batch / 1024, weight decay 0.05, 300 epochs. From DeiT's
+recipe, which it follows: warm-up of 5 epochs from 1e-6, cosine down to 1e-5, no decay on norms,
+biases, tokens and the position embedding. Our reading: the cosine starts where the warm-up ends,
+both go on at every iteration, and there is no weight averaging.
+"""
+
+_base_ = ['../runtime.py']
+
+# The second one brings mmpretrain, which only classification needs.
+custom_imports = dict(imports=['cb_mm', 'cb_mm.pretraining'])
+
+optim_wrapper = dict(
+    type='OptimWrapper',
+    optimizer=dict(type='AdamW', lr=1e-3, betas=(0.9, 0.999), weight_decay=0.05, eps=1e-8),
+    paramwise_cfg=dict(
+        norm_decay_mult=0.0,
+        bias_decay_mult=0.0,
+        custom_keys={
+            'pos_embed': dict(decay_mult=0.0),
+            'cls_token': dict(decay_mult=0.0),
+            'dist_token': dict(decay_mult=0.0),
+            'broadcast.scale': dict(decay_mult=0.0),
+        },
+    ),
+)
+schedule = '300e'
+warmup_epochs, epochs = 5, 300
+train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=epochs, val_interval=1)
+param_scheduler = [
+    dict(
+        type='LinearLR',
+        start_factor=1e-3,
+        by_epoch=True,
+        begin=0,
+        end=warmup_epochs,
+        convert_to_iter_based=True,
+    ),
+    dict(
+        type='CosineAnnealingLR',
+        eta_min=1e-5,
+        by_epoch=True,
+        begin=warmup_epochs,
+        end=epochs,
+        T_max=epochs - warmup_epochs,
+        convert_to_iter_based=True,
+    ),
+]
+default_hooks = dict(checkpoint=dict(interval=1, save_best='accuracy/top1'))
+val_cfg = dict(type='ValLoop')
+test_cfg = dict(type='TestLoop')
+auto_scale_lr = dict(enable=False, base_batch_size=1024)
