@@ -432,3 +432,12 @@ def test_copies_broadcast_by_themselves():
     with torch.no_grad():
         for a, b in zip(model(seeded(1, 3, 64, 64)), twin(seeded(1, 3, 64, 64)), strict=True):
             assert torch.equal(a, b)
+
+
+def test_weights_without_a_record_of_cb_are_told(tmp_path):
+    """Plain weights fit without a complaint, and CB then makes another function of them."""
+    plain = TimmCB('pvt_v2_b0')
+    torch.save(plain.model.state_dict(), tmp_path / 'plain.pth')
+    for broadcast, told in (('cb', True), ('cb_s', False), (None, False)):
+        report = load_weights(TimmCB('pvt_v2_b0', broadcast=broadcast), tmp_path / 'plain.pth')
+        assert ('CAUTION' in str(report)) == told, broadcast

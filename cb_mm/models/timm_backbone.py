@@ -102,6 +102,7 @@ class TimmCB(BaseModule):
         self.pyramid = self._build_pyramid(pyramid, pyramid_norm_cfg)
         self.norms = nn.ModuleList(map(LayerNorm2d, self.out_channels)) if norm_out else None
 
+        self.broadcast, self.position, self.scale_init = broadcast, 'end', scale_init
         self.depth, self.broadcast_layers = 0, ()
         if broadcast is not None:
             self._place_broadcast(broadcast, layers, skip_out_layers, scale_init)
