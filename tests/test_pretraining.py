@@ -308,7 +308,7 @@ def test_without_mmpretrain_there_is_one_message():
 def test_nothing_else_imports_mmpretrain():
     code = """
 import sys, cb_mm, cb_mm.runner, cb_mm.robustness, cb_mm.data
-# mmdet itself imports parts of mmpretrain where it is installed, but no models.
+# The guard looks at one flag of mmpretrain; its models stay out.
 assert not {'cb_mm.pretraining', 'mmpretrain.models'} & set(sys.modules)
 """
     done = subprocess.run([sys.executable, '-c', code], env=environment(), capture_output=True)

@@ -6,7 +6,6 @@ import contextlib
 import importlib
 import importlib.util
 import io
-import sys
 
 from .. import family
 from ..errors import UserError
@@ -18,13 +17,14 @@ _EXTRAS = {'onedl': 'pretrain', 'openmmlab': 'pretrain-openmmlab'}
 def open_mmpretrain() -> None:
     """Import mmpretrain's parts, so that configs can name them.
 
+    Importing cb_mm has made that possible beside a new transformers: see `mmpretrain_guard`.
+
     Raises:
         UserError: mmpretrain is not installed, or does not work here.
     """
     if importlib.util.find_spec('mmpretrain') is None:
         raise UserError(f'classification needs mmpretrain. Run: {_install_command()}')
     try:
-        _leave_out_multimodal()
         # One of its data sets prints that a package of its own is absent.
         with contextlib.redirect_stdout(io.StringIO()):
             for part in ('models', 'datasets', 'evaluation', 'engine', 'visualization'):
@@ -33,17 +33,6 @@ def open_mmpretrain() -> None:
         raise UserError(
             f'mmpretrain does not work here: {error}. Run: {_install_command()}'
         ) from error
-
-
-def _leave_out_multimodal() -> None:
-    """Keep mmpretrain's vision-language models out: they cannot be imported with transformers 5.
-
-    mmpretrain itself leaves them out where transformers is absent, by this very flag. An mmpretrain
-    that is already whole is left alone.
-    """
-    if 'mmpretrain.models' not in sys.modules:
-        dependency = importlib.import_module('mmpretrain.utils.dependency')
-        dependency.WITH_MULTIMODAL = False
 
 
 def _install_command() -> str:
