@@ -163,12 +163,12 @@ def train(options: TrainOptions) -> Runner:
         with explained(config, lambda: report.done):
             runner = _build_quietly(config)
             record_provenance(runner, options.allow_broadcast_mismatch)
-            _check_epoch(runner)
             speed_up(runner.model, options.channels_last, options.compile)
             SampleGuard(options.skip_broken).attach(runner)
             runner.register_hook(FiniteLossHook(options.skip_nan))
-            runner.register_hook(RequireFit())
+            runner.register_hook(RequireFit(), priority='HIGH')  # another model: say that first
             runner.register_hook(report, priority='VERY_LOW')
+            _check_epoch(runner)
             runner.train()
     return runner
 

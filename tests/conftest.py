@@ -27,3 +27,12 @@ def scenes(tmp_path_factory):
 
     root = tmp_path_factory.mktemp('data') / 'scenes'
     return write_scenes(root, train=8, val=4, size=(64, 96))
+
+
+@pytest.fixture(autouse=True, scope='module')
+def no_scope_is_left_over():
+    """mmengine keeps the last default scope for ever; the next file must not depend on it."""
+    yield
+    from mmengine.registry import DefaultScope
+
+    DefaultScope._instance_dict.clear()

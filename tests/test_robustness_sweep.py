@@ -292,7 +292,9 @@ def test_grey_and_four_channel_images(seg, tmp_path):
     config.write_text(
         seg.config.read_text()
         + "\ntest_dataloader = dict(dataset=dict(type='BaseSegDataset', img_suffix='.png', "
-        "seg_map_suffix='.png', reduce_zero_label=True, pipeline=test_pipeline))\n"
+        "seg_map_suffix='.png', reduce_zero_label=True, pipeline=test_pipeline, "
+        "metainfo=dict(_delete_=True, classes=[f'class {i}' for i in range(150)], "
+        'palette=[[0, 0, 0]] * 150)))\n'
     )
     folders = dict(out=str(out), data_root=str(data), save_corrupted=str(tmp_path / 'saved'))
     sweep(SweepOptions(str(config), checkpoint=str(seg.checkpoint), **folders, **options))

@@ -4,7 +4,8 @@ default_scope = 'mmpretrain'
 dataset_type = 'CIFAR100Images'
 data_root = 'data/cifar100'
 image_size = 224
-rgb_mean, rgb_std = [129.304, 124.070, 112.434], [68.170, 65.392, 70.418]
+rgb_mean = [129.304, 124.070, 112.434]
+rgb_std = [68.170, 65.392, 70.418]
 
 train_pipeline = [
     dict(type='RandomResizedCrop', scale=image_size, backend='pillow', interpolation='bicubic'),
@@ -16,14 +17,14 @@ train_pipeline = [
         total_level=10,
         magnitude_level=9,
         magnitude_std=0.5,
-        hparams=dict(pad_val=[round(value) for value in rgb_mean], interpolation='bicubic'),
+        hparams=dict(pad_val=[129, 124, 112], interpolation='bicubic'),
     ),
     dict(
         type='RandomErasing',
         erase_prob=0.25,
         mode='rand',
         min_area_ratio=0.02,
-        max_area_ratio=1 / 3,
+        max_area_ratio=0.3333333333333333,
         fill_color=rgb_mean,
         fill_std=rgb_std,
     ),

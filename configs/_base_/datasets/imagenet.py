@@ -9,7 +9,8 @@ default_scope = 'mmpretrain'
 dataset_type = 'ClassFolders'
 data_root = 'data/imagenet'
 image_size = 224
-bgr_mean, bgr_std = [103.53, 116.28, 123.675], [57.375, 57.12, 58.395]
+bgr_mean = [103.53, 116.28, 123.675]
+bgr_std = [57.375, 57.12, 58.395]
 
 train_pipeline = [
     dict(type='LoadImageFromFile'),
@@ -22,14 +23,14 @@ train_pipeline = [
         total_level=10,
         magnitude_level=9,
         magnitude_std=0.5,
-        hparams=dict(pad_val=[round(value) for value in bgr_mean], interpolation='bicubic'),
+        hparams=dict(pad_val=[104, 116, 124], interpolation='bicubic'),
     ),
     dict(
         type='RandomErasing',
         erase_prob=0.25,
         mode='rand',
         min_area_ratio=0.02,
-        max_area_ratio=1 / 3,
+        max_area_ratio=0.3333333333333333,
         fill_color=bgr_mean,
         fill_std=bgr_std,
     ),

@@ -26,7 +26,8 @@ optim_wrapper = dict(
     ),
 )
 schedule = '300e'
-warmup_epochs, epochs = 5, 300
+warmup_epochs = 5
+epochs = 300
 train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=epochs, val_interval=1)
 param_scheduler = [
     dict(
@@ -43,7 +44,7 @@ param_scheduler = [
         by_epoch=True,
         begin=warmup_epochs,
         end=epochs,
-        T_max=epochs - warmup_epochs,
+        T_max=295,
         convert_to_iter_based=True,
     ),
 ]
