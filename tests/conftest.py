@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -30,9 +31,15 @@ def scenes(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True, scope='module')
-def no_scope_is_left_over():
-    """mmengine keeps the last default scope for ever; the next file must not depend on it."""
+def nothing_is_left_over():
+    """The next file must not depend on this one.
+
+    mmengine keeps the last default scope for ever; torch compiles a function that it has compiled
+    for another size anew, for any size, and then stumbles over the gradient of bicubic resizing.
+    """
     yield
     from mmengine.registry import DefaultScope
 
     DefaultScope._instance_dict.clear()
+    if 'torch._dynamo' in sys.modules:
+        sys.modules['torch._dynamo'].reset()
