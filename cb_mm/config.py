@@ -185,32 +185,28 @@ def _find_class(kind: Any, scope: str) -> Any:
 
 def apply_schedule(config: Config, name: str | None) -> None:
     """Change iterations, learning-rate schedule and intervals together, to a schedule by name."""
-    if name is None:
-        return
-    known = {config.get('schedule'): {}, **config.get('schedules', {})}
-    if name not in known:
-        names = [word for word in known if word]
-        has = f'It has: {", ".join(names)}.' if names else 'It has none.'
-        raise UserError(
-            f'--schedule {name}: the config has no such schedule.{did_you_mean(name, names)} {has}'
-        )
-    config.merge_from_dict(known[name].to_dict() if known[name] else {})
-    config.schedule = name
+    _choose(config, name, 'schedule', if_none='It has none.')
 
 
 def apply_test_set(config: Config, name: str | None) -> None:
     """Change the data set and metric of testing to another one of the config, by name."""
+    _choose(config, name, 'test_set', if_none='It has one only.')
+
+
+def _choose(config: Config, name: str | None, key: str, if_none: str) -> None:
+    """Apply one of the named changes under the plural of ``key``; ``key`` names the present one."""
     if name is None:
         return
-    known = {config.get('test_set'): {}, **config.get('test_sets', {})}
+    known = {config.get(key): {}, **config.get(f'{key}s', {})}
     if name not in known:
         names = [word for word in known if word]
-        has = f'It has: {", ".join(names)}.' if names else 'It has one only.'
+        has = f'It has: {", ".join(names)}.' if names else if_none
         raise UserError(
-            f'--test-set {name}: the config has no such test set.{did_you_mean(name, names)} {has}'
+            f'--{key.replace("_", "-")} {name}: the config has no such {key.replace("_", " ")}.'
+            f'{did_you_mean(name, names)} {has}'
         )
     config.merge_from_dict(known[name].to_dict() if known[name] else {})
-    config.test_set = name
+    config[key] = name
 
 
 def dataset_configs(

@@ -38,14 +38,14 @@ def _to_channels_last(_: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor,
 def compile_parts(model: nn.Module) -> None:
     """Compile backbone, neck and heads with torch.compile; the keys of the state dict stay."""
     if next(model.parameters()).device.type == 'cpu':
-        _require_compiler()
+        require_compiler()
     for name in _PARTS:
         part = getattr(model, name, None)
         if isinstance(part, nn.Module):  # mmseg calls the heads' forward by its name
             part.forward = torch.compile(part.forward)
 
 
-def _require_compiler() -> None:
+def require_compiler() -> None:
     """On the CPU torch.compile writes C++."""
     try:
         from torch._inductor.cpp_builder import get_cpp_compiler

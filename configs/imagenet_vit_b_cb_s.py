@@ -11,25 +11,6 @@ reading, the value that it gives for distillation.
 All layers is our reading: the paper's 0.02 % more parameters for ViT-S are 12 layers × 384.
 """
 
-_base_ = ['imagenet_vit_b.py']
+_base_ = ['imagenet_vit_b_cb.py']
 
-model = dict(backbone=dict(broadcast='cb_s', layers='all', drop_path_rate=0.2))
-param_scheduler = [
-    dict(
-        type='LinearLR',
-        start_factor=1e-3,
-        by_epoch=True,
-        begin=0,
-        end=10,
-        convert_to_iter_based=True,
-    ),
-    dict(
-        type='CosineAnnealingLR',
-        eta_min=1e-5,
-        by_epoch=True,
-        begin=10,
-        end=300,
-        T_max=290,
-        convert_to_iter_based=True,
-    ),
-]
+model = dict(backbone=dict(broadcast='cb_s', layers='all'))

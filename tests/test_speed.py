@@ -49,7 +49,7 @@ def test_compile(segmentor, monkeypatch):
         return real(function, backend='aot_eager')
 
     monkeypatch.setattr(torch, 'compile', compiled)
-    monkeypatch.setattr('cb_mm.speed._require_compiler', lambda: None)
+    monkeypatch.setattr('cb_mm.speed.require_compiler', lambda: None)
     compile_parts(model)
     assert len(made) == 3
     assert model.state_dict().keys() == segmentor.state_dict().keys()

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from cb_mm.errors import UserError
 from cb_mm.models import ViTCB
 from cb_mm.models.context_broadcast import BROADCASTS
+from cb_mm.speed import require_compiler
 
 REPO = Path(__file__).resolve().parent.parent
 SMALL = {'embed_dim': 48, 'depth': 4, 'num_heads': 3, 'patch_size': 16}
@@ -105,10 +107,8 @@ def test_trains_under_autocast():
 def compiler() -> str:
     """torch's own, or where there is no C++ compiler the one that only needs the graphs."""
     try:
-        from torch._inductor.cpp_builder import get_cpp_compiler
-
-        subprocess.run([get_cpp_compiler(), '--version'], capture_output=True, check=True)
-    except Exception:
+        require_compiler()
+    except UserError:
         return 'aot_eager'
     return 'inductor'
 
