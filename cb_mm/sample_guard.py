@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -56,11 +56,12 @@ class GuardedLoader:
     Args:
         loader: The step, such as LoadImageFromFile.
         dataset: Whose step it is.
+        ignored: Labels that the rest of the config ignores.
     """
 
-    def __init__(self, loader: Callable, dataset: Any) -> None:
+    def __init__(self, loader: Callable, dataset: Any, ignored: Iterable[int] = ()) -> None:
         self.loader = loader
-        self.classes, self.ignored = label_range(dataset)
+        self.classes, self.ignored = label_range(dataset, ignored)
 
     def __call__(self, results: dict) -> dict | None:
         """As the loader; a UserError when the sample is broken."""
@@ -85,13 +86,26 @@ class GuardedLoader:
         return repr(self.loader)
 
 
-def label_range(dataset: Any) -> tuple[int, int]:
-    """Number of classes of a data set (0 if not known), and the label that counts for nothing."""
+def ignored_labels(config: Any) -> set[int]:
+    """Every ``ignore_index`` in a config: of data sets, heads and metrics.
+
+    People write it where the loss or the metric reads it, and leave the data set at its 255.
+    """
+    if isinstance(config, Mapping):
+        own = {config['ignore_index']} if isinstance(config.get('ignore_index'), int) else set()
+        return own.union(*map(ignored_labels, config.values()))
+    if isinstance(config, (list, tuple)):
+        return set().union(*map(ignored_labels, config))
+    return set()
+
+
+def label_range(dataset: Any, ignored: Iterable[int] = ()) -> tuple[int, list[int]]:
+    """Number of classes of a data set (0 if not known), and the labels that count for nothing."""
     classes = (getattr(dataset, 'metainfo', None) or {}).get('classes') or ()
-    return len(classes), getattr(dataset, 'ignore_index', 255)
+    return len(classes), sorted({getattr(dataset, 'ignore_index', 255), *ignored})
 
 
-def check_loaded(results: dict, new: set[str], classes: int, ignored: int) -> None:
+def check_loaded(results: dict, new: set[str], classes: int, ignored: Sequence[int]) -> None:
     """A UserError when what a step has loaded (the keys ``new``) does not fit together."""
     image = results.get('img_path')
     if 'img' in new:
@@ -109,7 +123,7 @@ def check_loaded(results: dict, new: set[str], classes: int, ignored: int) -> No
         if labels.shape != (height, width):
             size = ' x '.join(map(str, labels.shape[1::-1] + labels.shape[2:]))
             raise UserError(f'label map {file} is {size}, its image {image} {width} x {height}.')
-        wrong = labels[(labels >= classes) & (labels != ignored)] if classes else ()
+        wrong = labels[(labels >= classes) & ~np.isin(labels, ignored)] if classes else ()
         if len(wrong):
             raise UserError(
                 f'label map {file} has labels that stand for no class: counted from 0, they go up '
@@ -199,13 +213,15 @@ class GuardedSamples:
             stream.write(' '.join(message.split()) + '\n')
 
 
-def guard(loader: DataLoader, skip: bool = False, folder: str | Path = '.') -> DataLoader:
+def guard(
+    loader: DataLoader, skip: bool = False, folder: str | Path = '.', ignored: Iterable[int] = ()
+) -> DataLoader:
     """Let a data loader name broken samples; it must not have started its workers yet."""
     dataset: Any = loader.dataset
     for steps in step_lists(dataset):
         for place, step in enumerate(steps):
             if type(step).__name__.startswith('Load'):
-                steps[place] = GuardedLoader(step, dataset)
+                steps[place] = GuardedLoader(step, dataset, ignored)
     dataset.__getitems__ = GuardedSamples(dataset, skip, folder)
     loader.collate_fn = Collate(loader.collate_fn)
     return loader
@@ -239,13 +255,14 @@ class SampleGuard(Hook):
     def attach(self, runner: Runner) -> None:
         """To be called before the loops are built, since the endless one starts its workers."""
         build = runner.build_dataloader
+        ignored = ignored_labels(runner.cfg.to_dict())
 
         def build_guarded(dataloader: Any, *args: Any, **kwargs: Any) -> DataLoader:
             training = dataloader is runner._train_dataloader or (
                 isinstance(dataloader, dict) and dataloader == runner._train_dataloader
             )
             built = build(dataloader, *args, **kwargs)
-            return guard(built, self.skip and training, runner.work_dir)
+            return guard(built, self.skip and training, runner.work_dir, ignored)
 
         runner.build_dataloader = build_guarded
         runner.register_hook(self)

@@ -7,7 +7,7 @@ memory, live as long as the sweep.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -99,6 +99,7 @@ class SweepDataset(Dataset):
         save_to: folder for corrupted images.
         truth_config: config of the same data set whose labels went through the resizing with the
             image; an attack needs them.
+        ignored: labels that the rest of the config ignores.
     """
 
     def __init__(
@@ -109,6 +110,7 @@ class SweepDataset(Dataset):
         store: ImageStore,
         save_to: str | None = None,
         truth_config: Any = None,
+        ignored: Iterable[int] = (),
     ) -> None:
         corruption = dict(type='SweepCorruption', seed=seed, save_to=save_to)
         self.dataset = DATASETS.build(corrupt_dataset_cfg(config, corruption))
@@ -124,7 +126,7 @@ class SweepDataset(Dataset):
         remote = any(getattr(step, 'backend_args', None) for step in steps)
         self.digest = data_digest(self.names, infos, local=not remote)
         for dataset in (self.dataset, self.truth):
-            store_loaders(dataset, store)
+            store_loaders(dataset, store, ignored)
 
     @property
     def metainfo(self) -> dict:

@@ -7,7 +7,7 @@ and a store that drops the oldest would then always drop what is needed next.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 import numpy as np
@@ -51,10 +51,14 @@ class StoredLoader:
     """A loader of a pipeline that looks into the store first, and whose errors are for people."""
 
     def __init__(
-        self, loader: Callable[[dict], dict | None], store: ImageStore, dataset: Any = None
+        self,
+        loader: Callable[[dict], dict | None],
+        store: ImageStore,
+        dataset: Any = None,
+        ignored: Iterable[int] = (),
     ) -> None:
         self.loader = loader
-        self.labels = label_range(dataset)
+        self.labels = label_range(dataset, ignored)
         self.store = store
         kind = f'{type(loader).__module__}.{type(loader).__qualname__}'
         self.loads_image = kind == _IMAGE_LOADER
@@ -109,9 +113,9 @@ class StoredLoader:
         return f'{type(self).__name__}({self.loader!r})'
 
 
-def store_loaders(dataset: Any, store: ImageStore) -> None:
+def store_loaders(dataset: Any, store: ImageStore, ignored: Iterable[int] = ()) -> None:
     """Let every loader in the pipelines of a built data set use the store."""
     for steps in step_lists(dataset):
         for place, step in enumerate(steps):
             if type(step).__name__.startswith('Load'):
-                steps[place] = StoredLoader(step, store, dataset)
+                steps[place] = StoredLoader(step, store, dataset, ignored)

@@ -15,6 +15,7 @@ from mmengine.utils.dl_utils import set_multi_processing
 
 from ..errors import UserError
 from ..replay import derive_seed
+from ..sample_guard import ignored_labels
 from ..speed import prepare_autocast
 from .data import JobLoader, SweepDataset, write_picture
 from .fgsm import fgsm, truth_dataset_cfg
@@ -69,7 +70,9 @@ class ModelUnderTest:
             train = (config.get('train_dataloader') or {}).get('dataset')
             truth = truth_dataset_cfg(loading.dataset, train)
         store = ImageStore(cache_bytes // workers)
-        self.dataset = SweepDataset(loading.dataset, seed, limit, store, save_to, truth)
+        self.dataset = SweepDataset(
+            loading.dataset, seed, limit, store, save_to, truth, ignored_labels(config.to_dict())
+        )
         self.limited = len(self.dataset) < len(self.dataset.dataset)
         self.loader = JobLoader(self.dataset, loading, get_rank(), get_world_size())
         self.metrics = [METRICS.build(metric) for metric in metric_configs(config)]

@@ -1,0 +1,108 @@
+"""What CB does on real images: UperNet with ViT-Ti on CamVid, with and without, several seeds.
+
+Two starts: the ImageNet weights of a plain ViT-Ti, into which CB is put, and random weights, where
+neither side has an advantage. Four models each: none, CB in the upper layers, CB in all, CB_S. The
+runs of a seed see the same crops in the same order and start from the same values, so models are
+compared seed by seed. Every run is then tested under the corruptions of Table 9, and its attention
+is measured by depth.
+
+Examples:
+  python benchmarks/camvid_study.py --camvid data/camvid --weights vit_tiny.safetensors
+  python benchmarks/camvid_study.py --starts imagenet --seeds 1   # a part; call again for the rest
+  python benchmarks/camvid_study.py --report                      # of what is finished, at once
+
+Called again after a kill, it goes on where it was. A run in --out is not done again, even where its
+checkpoints are gone. Needs CamVid with images/{train,val}/*.jpg and annotations/{train,val}/*.png
+(labels 0 to 10, 11 for none), and weights of a plain ViT-Ti/16. About seven hours on two cores.
+Writes camvid_study.json, .md and .png.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+BESIDE = HERE.parent.parent / 'shared'
+STARTS = ('imagenet', 'scratch')
+
+
+def parse_args(argv: list[str] | None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add('--camvid', type=Path, default=BESIDE / 'data/camvid', metavar='DIR',
+        help='folder of CamVid')  # fmt: skip
+    add('--weights', type=Path, metavar='FILE', help='ImageNet weights of a plain ViT-Ti/16',
+        default=BESIDE / 'weights/vit_tiny_patch16_224_in1k.safetensors')  # fmt: skip
+    add('--starts', nargs='+', choices=STARTS, default=STARTS, help='which (both)')
+    add('--seeds', type=int, default=3, metavar='N', help='trainings of each model (3)')
+    add('--imagenet', type=int, default=1500, metavar='N', help='iterations from weights (1500)')
+    add('--scratch', type=int, default=3000, metavar='N', help='iterations from scratch (3000)')
+    add('--batch', type=int, default=4, metavar='N', help='crops an iteration (4)')
+    add('--repeats', type=int, default=1, metavar='N', help='passes of a random corruption (1)')
+    add('--limit', type=int, metavar='N', help='test on the first N images alone')
+    add('--attention-images', type=int, default=25, metavar='N', help='for the attention (25)')
+    add('--jobs', type=int, default=2, metavar='N', help='runs at a time, a thread each (2)')
+    add('--work', type=Path, default=Path('work_dirs/camvid_study'), metavar='DIR',
+        help='checkpoints and logs')  # fmt: skip
+    add('--out', type=Path, default=HERE / 'results', metavar='DIR', help='folder of the results')
+    add('--report', action='store_true', help='write the report of what is finished, and stop')
+    args = parser.parse_args(argv)
+    counts = ('seeds', 'imagenet', 'scratch', 'batch', 'repeats', 'attention_images', 'jobs')
+    for name in counts:
+        if getattr(args, name) < 1:
+            parser.error(f'--{name.replace("_", "-")} must be at least 1')
+    return args
+
+
+def study(args: argparse.Namespace) -> str:
+    """All runs that are missing, a report after each; returns its text."""
+    from parts.camvid import require_camvid
+    from parts.camvid_report import write_report
+    from parts.camvid_run import VARIANTS, Run, Runner, Settings
+    from parts.records import Records
+    from parts.side_by_side import side_by_side
+
+    from cb_mm.errors import UserError
+
+    settings = Settings(
+        args.imagenet, args.scratch, args.batch, args.repeats, args.limit, args.attention_images
+    )
+    records = Records(args.out / 'camvid_study.json', vars(settings))
+    # Seed by seed, so that what is finished can be compared at any time.
+    runs = [
+        Run(start, variant, seed)
+        for start in args.starts
+        for seed in range(args.seeds)
+        for variant in VARIANTS
+    ]
+    todo = [] if args.report else [run for run in runs if run.key not in records.runs]
+    if todo:
+        camvid, weights = args.camvid.resolve(), args.weights.resolve()
+        require_camvid(camvid)
+        if not weights.is_file() and any(run.start == 'imagenet' for run in todo):
+            raise UserError(f'there is no file {weights}. Give weights of a ViT-Ti by --weights.')
+        runner = Runner(settings, camvid, weights, args.work.resolve())
+        lengths = {run: settings.iterations(run.start) for run in todo}
+        for run, record in side_by_side(runner.do, lengths, runner.iteration, args.jobs):
+            records.add(run.key, record)
+            write_report(records, args.out)
+    return write_report(records, args.out)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the study."""
+    args = parse_args(argv)
+    from cb_mm.errors import exit_code
+
+    return exit_code(lambda: print(study(args)))
+
+
+if __name__ == '__main__':
+    sys.exit(main())

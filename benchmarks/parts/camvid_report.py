@@ -1,0 +1,1 @@
+def write_report(records, out): return str(len(records.runs))

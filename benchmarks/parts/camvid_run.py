@@ -1,0 +1,181 @@
+"""One training of the CamVid study: train, test under corruption, measure the attention."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mmengine.config import Config
+
+from cb_mm.atomic import write_atomically
+
+from .camvid import camvid_data
+from .tool_call import call_tool
+
+#: variant -> options of the backbone
+VARIANTS: dict[str, dict[str, Any]] = {
+    'none': dict(broadcast=None),
+    'cb': dict(broadcast='cb', layers='upper'),
+    'cb_all': dict(broadcast='cb', layers='all'),
+    'cb_s': dict(broadcast='cb_s', layers='all'),
+}
+#: start -> learning rate: new layers alone want little, a whole ViT wants more
+RATES = {'imagenet': 1e-4, 'scratch': 3e-4}
+
+
+@dataclass(frozen=True)
+class Run:
+    """Which one."""
+
+    start: str
+    variant: str
+    seed: int
+
+    @property
+    def key(self) -> str:
+        """Its name in the results."""
+        return f'{self.start}/{self.variant}/{self.seed}'
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What all runs have in common, and what must not change between calls."""
+
+    imagenet: int
+    scratch: int
+    batch: int
+    repeats: int
+    limit: int | None
+    attention_images: int
+
+    def iterations(self, start: str) -> int:
+        """Of the training."""
+        return getattr(self, start)
+
+
+class Runner:
+    """Does runs, each step only where its result is not there yet."""
+
+    def __init__(self, settings: Settings, camvid: Path, weights: Path, work: Path) -> None:
+        self.settings, self.camvid, self.weights, self.work = settings, camvid, weights, work
+
+    def folder(self, run: Run) -> Path:
+        """Where everything of a run is."""
+        return self.work / run.key
+
+    def iteration(self, run: Run) -> int:
+        """How far its training is, from its log."""
+        steps = [0, *(line.get('step', 0) for line in _scalars(self.folder(run)))]
+        return max(steps)
+
+    def do(self, run: Run) -> dict[str, Any]:
+        """Train, test, look; returns the record of the run."""
+        folder, log = self.folder(run), self.folder(run) / 'log.txt'
+        config, iterations = self._config(run), self.settings.iterations(run.start)
+        checkpoint = folder / f'iter_{iterations}.pth'
+        started = time.monotonic()
+        if not checkpoint.is_file():
+            init = []
+            if run.start == 'imagenet':  # CB in plain weights is what this half is about
+                init = ['--init', self.weights, '--allow-broadcast-mismatch']
+            call_tool(
+                'train.py', config, '--data-root', self.camvid, '--work-dir', folder,
+                '--seed', run.seed, '--resume', *init, log=log,
+            )  # fmt: skip
+        trained = time.monotonic()
+        limit = ['--limit', self.settings.limit] if self.settings.limit else []
+        call_tool(
+            'test.py', config, checkpoint, '--suite', 'table9', '--data-root', self.camvid,
+            '--repeats', self.settings.repeats, '--out', folder / 'test', *limit, log=log,
+        )  # fmt: skip
+        call_tool(
+            'analyze_attention.py', config, checkpoint, self.camvid / 'images/val',
+            '--limit', self.settings.attention_images, '--format', 'png',
+            '--out', folder / 'attention', log=log,
+        )  # fmt: skip
+        return {
+            'curve': _curve(folder),
+            'cells': _cells(folder / 'test' / 'results.json'),
+            **_attention(folder / 'attention' / 'summary.json'),
+            'minutes': [round((end - start) / 60, 1) for start, end in
+                        ((started, trained), (trained, time.monotonic()))],
+        }  # fmt: skip
+
+    def _config(self, run: Run) -> Path:
+        """Written once: a config that can be used by hand, too."""
+        file = self.folder(run) / 'config.py'
+        iterations = self.settings.iterations(run.start)
+        warmup, part = max(iterations // 10, 1), max(iterations // 5, 1)
+        config = Config.fromfile(Path(__file__).with_name('camvid_upernet.py'))
+        config.merge_from_dict(camvid_data(crop=224, scale=(480, 360), batch=self.settings.batch))
+        # For the curve every third image must do; the test at the end takes all.
+        config.val_dataloader.dataset.indices = list(range(0, 101, 3))
+        config.merge_from_dict(
+            dict(
+                model=dict(backbone=VARIANTS[run.variant]),
+                optim_wrapper=dict(
+                    type='OptimWrapper',
+                    # fused: one pass over the parameters, a fifth of the time
+                    optimizer=dict(
+                        type='AdamW', lr=RATES[run.start], weight_decay=0.01, fused=True
+                    ),
+                    clip_grad=dict(max_norm=1.0),
+                    paramwise_cfg=dict(
+                        norm_decay_mult=0.0, custom_keys=dict(pos_embed=dict(decay_mult=0.0))
+                    ),
+                ),
+                param_scheduler=[
+                    dict(type='LinearLR', start_factor=1e-3, by_epoch=False, begin=0, end=warmup),
+                    dict(type='PolyLR', power=1.0, eta_min=0.0, by_epoch=False, begin=warmup,
+                         end=iterations),
+                ],
+                train_cfg=dict(
+                    type='IterBasedTrainLoop', max_iters=iterations, val_interval=part
+                ),
+                default_hooks=dict(
+                    logger=dict(interval=20),
+                    checkpoint=dict(
+                        by_epoch=False, interval=max(part // 3, 1), max_keep_ckpts=1,
+                        save_last=True,
+                    ),
+                ),
+            )
+        )  # fmt: skip
+        if not file.is_file():
+            write_atomically(file, config.pretty_text)
+        return file
+
+
+def _scalars(folder: Path) -> list[dict[str, Any]]:
+    """All lines of the logs of a training; the last may be cut off."""
+    lines = []
+    for file in sorted(folder.glob('*/vis_data/scalars.json')):
+        for line in file.read_text().splitlines():
+            if line.endswith('}'):
+                lines.append(json.loads(line))
+    return lines
+
+
+def _curve(folder: Path) -> dict[str, float]:
+    """Iteration -> mIoU on clean images during training."""
+    return {str(line['step']): line['mIoU'] for line in _scalars(folder) if 'mIoU' in line}
+
+
+def _cells(file: Path) -> dict[str, dict[str, Any]]:
+    """Corruption -> its title, mIoU and the values of its passes."""
+    return {
+        cell['key']: {'title': cell['title'], 'mIoU': cell['metrics']['mIoU']['mean']}
+        for cell in json.loads(file.read_text())['cells']
+    }
+
+
+def _attention(file: Path) -> dict[str, list[float]]:
+    """Entropy and its 15th percentile (nats), and the distances, by layer."""
+    (model,) = json.loads(file.read_text())['models']
+    return {
+        name: [layer['all_heads'][name]['mean'] for layer in model['layers']]
+        for name in ('entropy', 'entropy_p15', 'distance', 'reach')
+    }
