@@ -1,1 +1,170 @@
-def write_report(records, out): return str(len(records.runs))
+"""Tables and a picture of the CamVid study, from the runs that are finished."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from cb_mm.atomic import write_atomically
+from cb_mm.errors import UserError
+from cb_mm.robustness.statistics import Summary, summarize
+
+from .camvid_figure import draw
+from .markdown import interval, table, with_spread
+from .records import Records
+
+MODELS = {'none': 'none', 'cb': 'CB, upper layers', 'cb_all': 'CB, all layers', 'cb_s': 'CB_S'}
+STARTS = {
+    'imagenet': 'From ImageNet weights of a plain ViT-Ti',
+    'scratch': 'From scratch',
+}
+CLEAN = 'clean'
+
+#: model -> seed -> record of the run
+Models = dict[str, dict[int, Mapping[str, Any]]]
+Measure = Callable[[Mapping[str, Any]], float]
+
+
+def write_report(records: Records, out: Path) -> str:
+    """Write camvid_study.md and .png; returns the text."""
+    starts = by_start(records.runs)
+    if not starts:
+        raise UserError('nothing to report yet: no run is finished.')
+    parts = []
+    for start, models in starts.items():
+        iterations = records.settings[start]
+        parts += [f'### {STARTS[start]}, {iterations:,} iterations', *_tables(models)]
+    text = '\n\n'.join(parts) + '\n'
+    write_atomically(out / 'camvid_study.md', text)
+    write_atomically(out / 'camvid_study.png', draw(starts, MODELS, STARTS, gap))
+    return text
+
+
+def by_start(runs: Mapping[str, Mapping[str, Any]]) -> dict[str, Models]:
+    """Runs in the order of the tables: start -> model -> seed -> record."""
+    starts: dict[str, Models] = {}
+    for start in STARTS:
+        for model in MODELS:
+            for key, record in runs.items():
+                if key.startswith(f'{start}/{model}/'):
+                    seeds = starts.setdefault(start, {}).setdefault(model, {})
+                    seeds[int(key.rpartition('/')[2])] = record
+    return starts
+
+
+def gap(models: Models, model: str, measure: Measure) -> Summary | None:
+    """The model minus none, seed by seed; None where no seed has both."""
+    both = sorted(models.get(model, {}).keys() & models.get('none', {}).keys())
+    gaps = [measure(models[model][seed]) - measure(models['none'][seed]) for seed in both]
+    return summarize(gaps) if gaps else None
+
+
+def score(cell: str) -> Measure:
+    """The mIoU under a corruption."""
+    return lambda record: record['cells'][cell]['mIoU']
+
+
+def mean_of(name: str, layers: slice = slice(None)) -> Measure:
+    """The mean over layers of something measured on the attention."""
+    return lambda record: sum(record[name][layers]) / len(record[name][layers])
+
+
+def verdict(value: Summary | None) -> str:
+    """What an interval says."""
+    if value is None or value.low is None:
+        return 'one seed says nothing'
+    if value.low <= 0 <= value.high:
+        return 'no difference shown'
+    return 'better' if value.low > 0 else 'worse'
+
+
+def _tables(models: Models) -> list[str]:
+    first = next(iter(next(iter(models.values())).values()))
+    others = [model for model in models if model != 'none']
+    return [
+        '**Clean images** (mIoU, per cent)',
+        table(
+            ['model', 'seeds', 'mIoU', 'minus none, seed by seed', '95 % interval', ''],
+            [_clean_row(models, model) for model in models],
+        ),
+        '**Under corruption**: mIoU of none, and minus none with its 95 % interval',
+        table(
+            ['corruption', 'none', *(MODELS[model] for model in others)],
+            [
+                [cell['title'], _mean(models, 'none', score(key)),
+                 *(_gap_text(gap(models, model, score(key))) for model in others)]
+                for key, cell in first['cells'].items()
+            ],
+        ),
+        '**What corruption costs**: points lost against clean images, mean of the five corruptions,'
+        ' and minus none',
+        table(
+            ['model', 'points lost', 'minus none', '95 % interval'],
+            [_loss_row(models, model) for model in models],
+        ),
+        '**While training**: mIoU on every third image, mean over seeds',
+        table(
+            ['iteration', *(MODELS[model] for model in models)],
+            [
+                [step, *(_mean(models, model, lambda r, s=step: r['curve'][s]) for model in models)]
+                for step in first['curve']
+            ],
+        ),
+        '**Attention**: entropy (nats) and reach (mean distance of what a token looks at, in image '
+        'sides), mean over layers and images, and minus none',
+        table(
+            ['model', 'entropy', 'minus none', 'entropy of the upper half', 'minus none', 'reach',
+             'minus none'],
+            [_attention_row(models, model) for model in models],
+        ),
+    ]  # fmt: skip
+
+
+def _mean(models: Models, model: str, measure: Measure) -> str:
+    values = [measure(record) for record in models.get(model, {}).values()]
+    return f'{summarize(values).mean:.2f}' if values else '–'
+
+
+def _clean_row(models: Models, model: str) -> list[str]:
+    values = summarize([score(CLEAN)(record) for record in models[model].values()])
+    row = [MODELS[model], str(values.n), with_spread(values)]
+    if model == 'none':
+        return [*row, '', '', '']
+    value = gap(models, model, score(CLEAN))
+    if value is None:
+        return [*row, '–', '–', '']
+    return [*row, f'{value.mean:+.2f}', interval((value.low, value.high)), verdict(value)]
+
+
+def lost(record: Mapping[str, Any]) -> float:
+    """Points of mIoU that corruption costs, mean over the corruptions."""
+    cells = [cell['mIoU'] for key, cell in record['cells'].items() if key != CLEAN]
+    return record['cells'][CLEAN]['mIoU'] - sum(cells) / len(cells)
+
+
+def _loss_row(models: Models, model: str) -> list[str]:
+    value = gap(models, model, lost)
+    row = [MODELS[model], _mean(models, model, lost)]
+    if model == 'none' or value is None:
+        return [*row, '', '']
+    return [*row, f'{value.mean:+.2f}', interval((value.low, value.high))]
+
+
+def _attention_row(models: Models, model: str) -> list[str]:
+    row = [MODELS[model]]
+    upper = slice(6, None)
+    for measure in (mean_of('entropy'), mean_of('entropy', upper), mean_of('reach')):
+        row += [
+            f'{summarize([measure(record) for record in models[model].values()]).mean:.3f}',
+            '' if model == 'none' else _gap_text(gap(models, model, measure), digits=3),
+        ]
+    return row
+
+
+def _gap_text(value: Summary | None, digits: int = 2) -> str:
+    if value is None:
+        return '–'
+    if value.low is None:
+        return f'{value.mean:+.{digits}f}'
+    return f'{value.mean:+.{digits}f} ({value.low:+.{digits}f} to {value.high:+.{digits}f})'
