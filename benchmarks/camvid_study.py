@@ -26,6 +26,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 BESIDE = HERE.parent.parent / 'shared'
 STARTS = ('imagenet', 'scratch')
+MODELS = ('none', 'cb', 'cb_all', 'cb_s')
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:
@@ -41,6 +42,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     add('--weights', type=Path, metavar='FILE', help='ImageNet weights of a plain ViT-Ti/16',
         default=BESIDE / 'weights/vit_tiny_patch16_224_in1k.safetensors')  # fmt: skip
     add('--starts', nargs='+', choices=STARTS, default=STARTS, help='which (both)')
+    add('--models', nargs='+', choices=MODELS, default=MODELS, help='which (all four)')
     add('--seeds', type=int, default=3, metavar='N', help='trainings of each model (3)')
     add('--imagenet', type=int, default=1500, metavar='N', help='iterations from weights (1500)')
     add('--scratch', type=int, default=3000, metavar='N', help='iterations from scratch (3000)')
@@ -65,7 +67,7 @@ def study(args: argparse.Namespace) -> str:
     """All runs that are missing, a report after each; returns its text."""
     from parts.camvid import require_camvid
     from parts.camvid_report import write_report
-    from parts.camvid_run import VARIANTS, Run, Runner, Settings
+    from parts.camvid_run import Run, Runner, Settings
     from parts.records import Records
     from parts.side_by_side import side_by_side
 
@@ -80,7 +82,7 @@ def study(args: argparse.Namespace) -> str:
         Run(start, variant, seed)
         for start in args.starts
         for seed in range(args.seeds)
-        for variant in VARIANTS
+        for variant in args.models
     ]
     todo = [] if args.report else [run for run in runs if run.key not in records.runs]
     if todo:

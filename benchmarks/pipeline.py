@@ -22,16 +22,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-PARTS = HERE / 'pipeline_parts'
-TOOLS = HERE.parent / 'tools'
 
 #: name -> broadcast in pre-training, broadcast in fine-tuning
 VARIANTS: dict[str, tuple[str | None, str | None]] = {
@@ -93,15 +89,12 @@ class Pipeline:
         self._check(settings)
 
     def _check(self, settings: dict[str, Any]) -> None:
+        from parts.camvid import require_camvid
+
         from cb_mm.atomic import write_atomically
         from cb_mm.errors import UserError
 
-        for part in ('images/train', 'images/val', 'annotations/train', 'annotations/val'):
-            if not (self.camvid / part).is_dir():
-                raise UserError(
-                    f'CamVid is not at {self.camvid}: there is no {part}. Give its folder by '
-                    '--camvid.'
-                )
+        require_camvid(self.camvid)
         file = self.work / 'settings.json'
         if file.is_file() and json.loads(file.read_text()) != settings:
             raise UserError(f'{self.work} holds a pipeline of another size. Give another --work.')
@@ -109,16 +102,10 @@ class Pipeline:
 
     def call(self, what: str, tool: str, *words: object) -> None:
         """Run a tool in a process of its own; its output goes to a log."""
-        from cb_mm.errors import UserError
+        from parts.tool_call import call_tool
 
-        env = {**os.environ, 'OMP_NUM_THREADS': str(self.args.threads)}
         started = time.monotonic()
-        log = self.work / 'pipeline.log'
-        with log.open('a') as stream:
-            command = [sys.executable, str(TOOLS / tool), *map(str, words)]
-            done = subprocess.run(command, env=env, cwd=self.work, stdout=stream, stderr=stream)
-        if done.returncode:
-            raise UserError(f'{what} failed; see the end of {log}')
+        call_tool(tool, *words, log=self.work / 'pipeline.log', threads=self.args.threads)
         print(f'{what}: {time.monotonic() - started:.0f} s', flush=True)
 
     def run(self) -> None:
@@ -170,25 +157,33 @@ class Pipeline:
         return self.work / 'finetune' / f'{variant}_{p}_{f}'
 
     def _config(self, folder: Path, part: str, broadcast: str | None, iterations: int) -> Path:
+        from mmengine.config import Config
+        from parts.camvid import CAMVID
+        from parts.scenes import SCENES
+        from parts.short_training import short_training
+
         from cb_mm.atomic import write_atomically
 
-        warmup = max(iterations // 10, 1)
-        text = (
-            f"_base_ = ['{PARTS / part}.py']\n"
-            f'model = dict(backbone=dict(broadcast={broadcast!r}))\n'
-            f'train_dataloader = dict(batch_size={self.args.batch})\n'
-            f"train_cfg = dict(type='IterBasedTrainLoop', max_iters={iterations}, "
-            f'val_interval={iterations + 1})\n'
-            'val_cfg = val_dataloader = val_evaluator = None\n'
-            "param_scheduler = [dict(type='LinearLR', start_factor=1e-3, by_epoch=False, begin=0, "
-            f"end={warmup}), dict(type='PolyLR', power=1.0, eta_min=0.0, by_epoch=False, "
-            f'begin={warmup}, end={iterations})]\n'
-            'default_hooks = dict(logger=dict(interval=50), checkpoint=dict(by_epoch=False, '
-            f'interval={max(iterations // 4, 1)}, max_keep_ckpts=1, save_last=True))\n'
-        )
+        source, rate = {'scenes': (SCENES, 5e-4), 'camvid': (CAMVID, 3e-4)}[part]
+        data = source.config(128, (256, 192), self.args.batch, resize_test=True)
+        head = dict(num_classes=len(source.classes), ignore_index=source.ignore)
+        config = Config.fromfile(HERE / 'parts' / 'pipeline_segmentor.py')
+        for piece in (
+            data,
+            short_training(iterations, rate, weight_decay=0.05),
+            dict(val_cfg=None, val_dataloader=None, val_evaluator=None),
+            dict(
+                model=dict(
+                    data_preprocessor=dict(seg_pad_val=source.ignore),
+                    backbone=dict(broadcast=broadcast),
+                    decode_head=head,
+                )
+            ),
+        ):
+            config.merge_from_dict(piece)
         file = folder / 'config.py'
-        if not file.is_file() or file.read_text() != text:
-            write_atomically(file, text)
+        if not file.is_file():
+            write_atomically(file, config.pretty_text)
         return file
 
     def _train(
@@ -208,8 +203,7 @@ class Pipeline:
 def main(argv: list[str] | None = None) -> int:
     """Run the pipeline and write its report."""
     args = parse_args(argv)
-    sys.path.insert(0, str(HERE))
-    from pipeline_parts.report import write_report
+    from parts.pipeline_report import write_report
 
     from cb_mm.errors import exit_code
 

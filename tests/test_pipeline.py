@@ -12,11 +12,12 @@ from mmengine.config import Config
 from tool import REPO
 
 sys.path.insert(0, str(REPO / 'benchmarks'))
-from pipeline_parts.report import compare, write_report
+from parts.pipeline_report import compare, write_report
 
 from cb_mm.errors import UserError
 
-main = runpy.run_path(str(REPO / 'benchmarks' / 'pipeline.py'))['main']
+module = runpy.run_path(str(REPO / 'benchmarks' / 'pipeline.py'))
+main = module['main']
 
 
 def test_without_camvid_there_is_one_message(tmp_path, capsys):
@@ -35,15 +36,21 @@ def test_another_size_does_not_meet_old_results(shared, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(('part', 'classes'), [('scenes', 16), ('camvid', 11)])
-def test_both_halves_train_the_same_backbone(part, classes):
-    config = Config.fromfile(REPO / 'benchmarks' / 'pipeline_parts' / f'{part}.py')
+def test_both_halves_train_the_same_backbone(part, classes, tmp_path):
+    for split in ('train', 'val'):
+        (tmp_path / 'images' / split).mkdir(parents=True)
+        (tmp_path / 'annotations' / split).mkdir(parents=True)
+    args = module['parse_args'](['--camvid', str(tmp_path), '--work', str(tmp_path / 'work')])
+    file = module['Pipeline'](args)._config(tmp_path / 'run', part, 'cb', 30)
+    config = Config.fromfile(file)
     assert config.model.backbone == dict(
         type='ViTCB', arch='tiny', img_size=128, out_indices=(3, 5, 7, 11), pyramid=False,
-        drop_path_rate=0.0,
+        drop_path_rate=0.0, broadcast='cb',
     )  # fmt: skip
     assert config.model.decode_head.num_classes == classes
     names = config.test_dataloader.dataset.metainfo.classes
     assert len(names) == classes
+    assert config.train_cfg.max_iters == config.param_scheduler[1].end == 30
 
 
 def run(value: float) -> dict[str, float]:

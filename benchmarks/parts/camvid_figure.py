@@ -40,7 +40,7 @@ def draw(
 
 
 def _curves(axis: Axes, models: Mapping[str, Any], titles: Mapping[str, str]) -> None:
-    """mIoU by iteration: seeds thin, their mean thick."""
+    """MIoU by iteration: seeds thin, their mean thick."""
     for model, seeds in models.items():
         curves = [list(record['curve'].values()) for record in seeds.values()]
         steps = [int(step) for step in next(iter(seeds.values()))['curve']]

@@ -12,7 +12,8 @@ from mmengine.config import Config
 
 from cb_mm.atomic import write_atomically
 
-from .camvid import camvid_data
+from .camvid import CAMVID
+from .short_training import short_training
 from .tool_call import call_tool
 
 #: variant -> options of the backbone
@@ -107,45 +108,21 @@ class Runner:
     def _config(self, run: Run) -> Path:
         """Written once: a config that can be used by hand, too."""
         file = self.folder(run) / 'config.py'
-        iterations = self.settings.iterations(run.start)
-        warmup, part = max(iterations // 10, 1), max(iterations // 5, 1)
+        if file.is_file():
+            return file
+        images = len(list((self.camvid / 'images' / 'val').glob('*.jpg')))
         config = Config.fromfile(Path(__file__).with_name('camvid_upernet.py'))
-        config.merge_from_dict(camvid_data(crop=224, scale=(480, 360), batch=self.settings.batch))
-        # For the curve every third image must do; the test at the end takes all.
-        config.val_dataloader.dataset.indices = list(range(0, 101, 3))
-        config.merge_from_dict(
-            dict(
-                model=dict(backbone=VARIANTS[run.variant]),
-                optim_wrapper=dict(
-                    type='OptimWrapper',
-                    # fused: one pass over the parameters, a fifth of the time
-                    optimizer=dict(
-                        type='AdamW', lr=RATES[run.start], weight_decay=0.01, fused=True
-                    ),
-                    clip_grad=dict(max_norm=1.0),
-                    paramwise_cfg=dict(
-                        norm_decay_mult=0.0, custom_keys=dict(pos_embed=dict(decay_mult=0.0))
-                    ),
-                ),
-                param_scheduler=[
-                    dict(type='LinearLR', start_factor=1e-3, by_epoch=False, begin=0, end=warmup),
-                    dict(type='PolyLR', power=1.0, eta_min=0.0, by_epoch=False, begin=warmup,
-                         end=iterations),
-                ],
-                train_cfg=dict(
-                    type='IterBasedTrainLoop', max_iters=iterations, val_interval=part
-                ),
-                default_hooks=dict(
-                    logger=dict(interval=20),
-                    checkpoint=dict(
-                        by_epoch=False, interval=max(part // 3, 1), max_keep_ckpts=1,
-                        save_last=True,
-                    ),
-                ),
-            )
-        )  # fmt: skip
-        if not file.is_file():
-            write_atomically(file, config.pretty_text)
+        for part in (
+            CAMVID.config(crop=224, scale=(480, 360), batch=self.settings.batch),
+            short_training(
+                self.settings.iterations(run.start), RATES[run.start], 0.01, validations=5
+            ),
+            dict(model=dict(backbone=VARIANTS[run.variant])),
+            # For the curve every third image must do; the test at the end takes all.
+            dict(val_dataloader=dict(dataset=dict(indices=list(range(0, images, 3))))),
+        ):
+            config.merge_from_dict(part)
+        write_atomically(file, config.pretty_text)
         return file
 
 

@@ -6,9 +6,6 @@ do is then in the backbone, which is what is compared.
 
 _base_ = ['../../configs/_base_/runtime.py']
 
-default_scope = 'mmseg'
-crop_size = (128, 128)
-scale = (256, 192)
 norm_cfg = dict(type='BN', requires_grad=True)
 model = dict(
     type='EncoderDecoder',
@@ -19,7 +16,7 @@ model = dict(
         bgr_to_rgb=True,
         pad_val=0,
         seg_pad_val=255,
-        size=crop_size,
+        size=(128, 128),
     ),
     backbone=dict(
         type='ViTCB',
@@ -46,17 +43,8 @@ model = dict(
     train_cfg=dict(),
     test_cfg=dict(mode='whole'),
 )
-optim_wrapper = dict(
-    type='OptimWrapper',
-    optimizer=dict(type='AdamW', lr=5e-4, betas=(0.9, 0.999), weight_decay=0.05),
-    clip_grad=dict(max_norm=1.0),
-    paramwise_cfg=dict(norm_decay_mult=0.0, custom_keys={'pos_embed': dict(decay_mult=0.0)}),
-)
-val_cfg = dict(type='ValLoop')
 test_cfg = dict(type='TestLoop')
 log_processor = dict(by_epoch=False)
-val_evaluator = dict(type='IoUMetric', iou_metrics=['mIoU'])
-test_evaluator = val_evaluator
 visualizer = dict(
     type='SegLocalVisualizer', vis_backends=[dict(type='LocalVisBackend')], name='visualizer'
 )

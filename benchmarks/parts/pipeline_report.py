@@ -14,6 +14,8 @@ from cb_mm.atomic import write_atomically
 from cb_mm.errors import UserError
 from cb_mm.robustness.statistics import summarize
 
+from .markdown import interval, table, with_spread
+
 TITLES = {'plain': 'plain', 'cb': 'CB', 'shortcut': 'CB put into plain weights'}
 _BLUE, _ORANGE = '#0072B2', '#E69F00'
 _MARKERS = 'os^Dv'
@@ -131,10 +133,8 @@ def _scores_table(titles: Mapping[str, str], runs: Runs) -> str:
     rows = []
     for cell, title in titles.items():
         values = [summarize([run[cell] for run in each.values()]) for each in runs.values()]
-        rows.append(
-            [title, *(f'{v.mean:.2f}' + (f' (sd {v.std:.2f})' if v.std else '') for v in values)]
-        )
-    return _table(head, rows)
+        rows.append([title, *map(with_spread, values)])
+    return table(head, rows)
 
 
 def _gaps_table(titles: Mapping[str, str], rows: Mapping[str, Any]) -> str:
@@ -146,16 +146,12 @@ def _gaps_table(titles: Mapping[str, str], rows: Mapping[str, Any]) -> str:
         head += [f'95 % over {len(seeds)} pre-training seeds']
     body = []
     for cell, row in rows.items():
-        line = [titles[cell], f'{row["mean"]:+.2f}', _interval(row['interval'])]
+        line = [titles[cell], f'{row["mean"]:+.2f}', interval(row['interval'])]
         if len(seeds) > 1:
             line += [f'{row["by_pretraining_seed"][seed]:+.2f}' for seed in seeds]
-            line.append(_interval(row['interval_over_pretraining_seeds']))
+            line.append(interval(row['interval_over_pretraining_seeds']))
         body.append(line)
-    return _table(head, body)
-
-
-def _interval(ends: Sequence[float | None]) -> str:
-    return '–' if ends[0] is None else f'{ends[0]:+.2f} to {ends[1]:+.2f}'
+    return table(head, body)
 
 
 def _entropy_table(entropy: Mapping[str, Mapping[str, Sequence[float]]]) -> str:
@@ -165,12 +161,7 @@ def _entropy_table(entropy: Mapping[str, Mapping[str, Sequence[float]]]) -> str:
         for name, values in models.items()
     ]
     depth = len(rows[0]) - 1
-    return _table(['layer', *map(str, range(depth))], rows)
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = ['| ' + ' | '.join(row) + ' |' for row in (head, *rows)]
-    return '\n'.join([lines[0], '|' + '---|' * len(head), *lines[1:]])
+    return table(['layer', *map(str, range(depth))], rows)
 
 
 def draw(results: Mapping[str, Any], titles: Mapping[str, str]) -> bytes:

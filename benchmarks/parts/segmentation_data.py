@@ -1,0 +1,77 @@
+"""The data half of a config for segmentation, in one way for all sources."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Source:
+    """A data set with images/TRAIN, images/VAL, annotations/TRAIN and annotations/VAL.
+
+    Attributes:
+        dataset: Its config, but for paths, classes and pipeline.
+        classes: Their names.
+        train: Name of the folders to train on.
+        val: Name of the folders to test on.
+        ignore: The label that stands for nothing.
+        loading: Options of LoadAnnotations.
+        crop: Options of RandomCrop.
+    """
+
+    dataset: dict[str, Any]
+    classes: tuple[str, ...]
+    train: str
+    val: str
+    ignore: int = 255
+    loading: dict[str, Any] = field(default_factory=dict)
+    crop: dict[str, Any] = field(default_factory=dict)
+
+    def config(
+        self, crop: int, scale: tuple[int, int], batch: int, resize_test: bool = False
+    ) -> dict[str, Any]:
+        """Loaders and metrics. Images are tested in their own size, or resized to the scale."""
+        image = dict(type='LoadImageFromFile')
+        labels = dict(type='LoadAnnotations', **self.loading)
+        train = [
+            image,
+            labels,
+            dict(type='RandomResize', scale=scale, ratio_range=(0.75, 1.5), keep_ratio=True),
+            dict(
+                type='RandomCrop', crop_size=(crop, crop), ignore_index=self.ignore, **self.crop
+            ),
+            dict(type='RandomFlip', prob=0.5),
+            dict(type='PhotoMetricDistortion'),
+            dict(type='PackSegInputs'),
+        ]  # fmt: skip
+        resize = [dict(type='Resize', scale=scale, keep_ratio=True)] if resize_test else []
+        tested = dict(
+            batch_size=1,
+            num_workers=0,
+            sampler=dict(type='DefaultSampler', shuffle=False),
+            dataset=self._dataset(self.val, [image, *resize, labels, dict(type='PackSegInputs')]),
+        )
+        metric = dict(type='IoUMetric', iou_metrics=['mIoU'], ignore_index=self.ignore)
+        return dict(
+            default_scope='mmseg',
+            train_dataloader=dict(
+                batch_size=batch,
+                num_workers=0,
+                sampler=dict(type='ReplayInfiniteSampler', shuffle=True),
+                dataset=self._dataset(self.train, train),
+            ),
+            val_dataloader=tested,
+            test_dataloader=tested,
+            val_evaluator=metric,
+            test_evaluator=metric,
+        )
+
+    def _dataset(self, split: str, pipeline: list[dict[str, Any]]) -> dict[str, Any]:
+        return dict(
+            data_prefix=dict(img_path=f'images/{split}', seg_map_path=f'annotations/{split}'),
+            seg_map_suffix='.png',
+            metainfo=dict(classes=self.classes),
+            pipeline=pipeline,
+            **self.dataset,
+        )

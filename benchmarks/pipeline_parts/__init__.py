@@ -1,1 +1,0 @@
-"""Configs and report of pipeline.py."""
