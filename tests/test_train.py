@@ -29,14 +29,14 @@ def train(config: Path, data: Path, work: Path, *more: object, **kwargs):
     return run('train.py', config, *words, cwd=config.parent, **kwargs)
 
 
-def losses(work: Path) -> dict[int, float]:
-    """Iteration -> loss, from the log that mmengine writes."""
+def logged(work: Path, name: str = 'loss') -> dict[int, float]:
+    """Iteration -> loss or another number, from the log that mmengine writes."""
     found = {}
     for file in sorted(work.glob('*/vis_data/scalars.json')):
         for line in file.read_text().splitlines():
             record = json.loads(line)
-            if 'loss' in record:
-                found[record['step']] = record['loss']
+            if name in record:
+                found[record['step']] = record[name]
     return found
 
 
@@ -75,8 +75,9 @@ def test_trains_validates_and_says_what_it_does(undisturbed, scenes):
         assert words in done.stdout, done.stdout[-3000:]
     content = read_checkpoint(folder / 'work' / 'iter_6.pth')
     assert content['meta']['iter'] == 6
-    assert all(0 < value < 20 for value in losses(folder / 'work').values())
-    assert len(losses(folder / 'work')) == 6
+    assert all(0 < value < 20 for value in logged(folder / 'work').values())
+    assert len(logged(folder / 'work')) == 6
+    assert list(logged(folder / 'work', 'mIoU')) == [6]
 
 
 def test_killed_and_resumed_equals_undisturbed(undisturbed, scenes, tmp_path):
@@ -138,7 +139,7 @@ def test_two_processes_equal_one(tmp_path, scenes):
         )  # fmt: skip
         assert done.returncode == 0, done.stderr[-3000:]
         assert f'cpu × {processes}' in done.stdout
-    one, two = losses(tmp_path / '1'), losses(tmp_path / '2')
+    one, two = logged(tmp_path / '1'), logged(tmp_path / '2')
     assert one.keys() == two.keys() == set(range(1, 7))
     for i in one:
         assert two[i] == pytest.approx(one[i], abs=1e-3)
@@ -160,7 +161,7 @@ def test_mask_rcnn_trains_and_validates(detector):
     folder, done = detector
     assert 'coco/segm_mAP' in done.stdout
     assert (folder / 'work' / 'epoch_2.pth').exists()
-    assert all(0 < value < 50 for value in losses(folder / 'work').values())
+    assert all(0 < value < 50 for value in logged(folder / 'work').values())
 
 
 def test_epochs_resume_exactly(detector, scenes, tmp_path):
@@ -225,7 +226,7 @@ def test_real_recipes_on_real_files(shared, tmp_path):
         assert done.returncode == 0, done.stderr[-3000:]
         assert 'loaded 150/' in done.stdout
         assert list(work.glob('*_[12].pth'))
-        values = losses(work)
+        values = logged(work)
         assert values
         assert all(0 < value < 20 for value in values.values())
 

@@ -18,7 +18,11 @@ def short_training(
             optimizer=dict(type='AdamW', lr=rate, weight_decay=weight_decay, fused=True),
             clip_grad=dict(max_norm=1.0),
             paramwise_cfg=dict(
-                norm_decay_mult=0.0, custom_keys=dict(pos_embed=dict(decay_mult=0.0))
+                norm_decay_mult=0.0,
+                custom_keys={
+                    'pos_embed': dict(decay_mult=0.0),
+                    'broadcast.scale': dict(decay_mult=0.0),
+                },
             ),
         ),
         param_scheduler=[

@@ -19,6 +19,8 @@ optim_wrapper = dict(
         },
     ),
 )
+# A validation is logged at its iteration, not at epoch 0.
+logger = dict(type='LoggerHook', interval=50, log_metric_by_epoch=False)
 warm_up = dict(type='LinearLR', start_factor=1e-6, by_epoch=False, begin=0, end=1500)
 schedules = {
     '40k': dict(
@@ -27,7 +29,9 @@ schedules = {
             warm_up,
             dict(type='PolyLR', power=1.0, eta_min=0.0, by_epoch=False, begin=1500, end=40_000),
         ],
-        default_hooks=dict(checkpoint=dict(by_epoch=False, interval=4_000, save_best='mIoU')),
+        default_hooks=dict(
+            logger=logger, checkpoint=dict(by_epoch=False, interval=4_000, save_best='mIoU')
+        ),
     ),
     '160k': dict(
         train_cfg=dict(type='IterBasedTrainLoop', max_iters=160_000, val_interval=16_000),
@@ -35,7 +39,9 @@ schedules = {
             warm_up,
             dict(type='PolyLR', power=1.0, eta_min=0.0, by_epoch=False, begin=1500, end=160_000),
         ],
-        default_hooks=dict(checkpoint=dict(by_epoch=False, interval=16_000, save_best='mIoU')),
+        default_hooks=dict(
+            logger=logger, checkpoint=dict(by_epoch=False, interval=16_000, save_best='mIoU')
+        ),
     ),
 }
 schedule = '160k'
