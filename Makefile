@@ -1,7 +1,7 @@
 # make env     build the environment in .venv (again only when the pins change)
 # make demo    the environment, then the main job on embedded data
 # make test    the environment, then the whole test suite
-# make bench   the environment, then every benchmark but the pipeline: results in benchmarks/results
+# make bench   the environment, then every benchmark that needs no data: results in benchmarks/results
 # make lint    the environment, then ruff
 #
 # FAMILY=openmmlab uses the original OpenMMLab releases, in an environment of their own.
@@ -53,9 +53,11 @@ demo: env
 test: env
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
-# The pipeline trains for an hour and needs CamVid: python benchmarks/pipeline.py --help
+# These train for hours on real data: see their --help.
+STUDIES := $(addprefix benchmarks/,camvid_study.py coco_check.py pipeline.py)
+
 bench: env
-	@for file in $(filter-out benchmarks/pipeline.py,$(wildcard benchmarks/*.py)); do \
+	@for file in $(filter-out $(STUDIES),$(wildcard benchmarks/*.py)); do \
 		echo "== $$file"; $(BIN)/python "$$file" || exit; \
 	done
 

@@ -14,6 +14,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from parts.training_log import scalars
+
 from cb_mm.data import write_scenes
 
 REPO = Path(__file__).resolve().parent.parent
@@ -51,12 +53,7 @@ def main() -> int:
     )
     if code:
         return code
-    lines = [
-        json.loads(line)
-        for file in sorted(work.glob('*/vis_data/scalars.json'))
-        for line in file.read_text().splitlines()
-    ]
-    scores = [line for line in lines if 'coco/bbox_mAP_50' in line][-1]
+    scores = [line for line in scalars(work) if 'coco/bbox_mAP_50' in line][-1]
     found = {name: scores[f'coco/{name}_mAP_50'] for name in ('bbox', 'segm')}
     record = {'epochs': args.epochs, 'AP50': found, 'passed': min(found.values()) > 0.5}
     results = REPO / 'benchmarks' / 'results'

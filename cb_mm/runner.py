@@ -122,31 +122,45 @@ def start_processes(config: Config) -> None:
 
 
 def check_data(config: Config, splits: Sequence[str]) -> None:
-    """Look at the data sets quickly before anything else starts; raises a UserError."""
+    """Look at the data sets quickly before anything else starts; raises a UserError.
+
+    A data set whose files lie elsewhere than in its release is left to those who read it.
+    """
     seen = set()
-    for split in splits:
-        for dataset in dataset_configs(config, [split]):
-            kind, root = str(dataset.get('type')).split('.')[-1], dataset.get('data_root')
-            folder = 'train' if split == 'train' else 'val'
-            if not root or (kind, root, folder) in seen:
-                continue
-            seen.add((kind, root, folder))
-            if kind == 'ADE20KDataset':
-                name = {'train': 'training', 'val': 'validation'}[folder]
-                require(check_ade20k(root, quick=True, splits=[name]))
-            elif kind == 'ClassFolders':
-                part = dataset.get('data_prefix') or ''
-                part = part.get('img_path', '') if isinstance(part, dict) else part
-                classes = (config.model.get('head') or {}).get('num_classes')
-                order = dataset.get('labels', 'auto')
-                require(
-                    check_imagenet(
-                        root, quick=True, splits=[part], num_classes=classes, labels=order
-                    )
-                )
-            elif kind == 'CocoDataset':
-                classes = dataset.get('metainfo', {}).get('classes')
-                require(check_coco(root, quick=True, splits=[f'{folder}2017'], classes=classes))
+    for dataset in dataset_configs(config, splits):
+        kind, root = str(dataset.get('type')).split('.')[-1], dataset.get('data_root')
+        part = _standard_part(kind, dataset)
+        if not root or part is None or (kind, root, part) in seen:
+            continue
+        seen.add((kind, root, part))
+        if kind == 'ADE20KDataset':
+            require(check_ade20k(root, quick=True, splits=[part]))
+        elif kind == 'CocoDataset':
+            classes = dataset.get('metainfo', {}).get('classes')
+            require(check_coco(root, quick=True, splits=[part], classes=classes))
+        else:
+            classes = (config.model.get('head') or {}).get('num_classes')
+            order = dataset.get('labels', 'auto')
+            require(
+                check_imagenet(root, quick=True, splits=[part], num_classes=classes, labels=order)
+            )
+
+
+def _standard_part(kind: str, dataset: dict) -> str | None:
+    """The split that a data set reads from where its release has it; None where it does not."""
+    prefix = dataset.get('data_prefix') or {}
+    if kind == 'ClassFolders':
+        return prefix.get('img_path', '') if isinstance(prefix, dict) else prefix
+    folders = {key: str(value).strip('/') for key, value in prefix.items()}
+    if kind == 'ADE20KDataset':
+        part = folders.get('img_path', '').removeprefix('images/')
+        paths = {'img_path': f'images/{part}', 'seg_map_path': f'annotations/{part}'}
+        return part if folders == paths and part in ('training', 'validation') else None
+    if kind == 'CocoDataset':
+        part = folders.get('img', '')
+        file = f'annotations/instances_{part}.json'
+        return part if part and dataset.get('ann_file') == file else None
+    return None
 
 
 def train(options: TrainOptions) -> Runner:

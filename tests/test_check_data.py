@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from mmengine.config import Config
 from PIL import Image
 from pycocotools import mask as coco_mask
 
@@ -20,6 +21,7 @@ from cb_mm.data import check, check_ade20k, check_coco, require, write_scenes
 from cb_mm.data.check_coco_records import _unpack
 from cb_mm.data.report import KINDS
 from cb_mm.errors import UserError
+from cb_mm.runner import check_data
 
 REPO = Path(__file__).resolve().parent.parent
 
@@ -605,3 +607,38 @@ def test_images_turned_by_exif_are_measured_as_they_are_loaded(ade):
     report = check_ade20k(ade)
     assert [p.kind for p in report.errors] == ['label-size']
     assert 'EXIF' in report.errors[0].message
+
+
+def training_on(**dataset) -> Config:
+    return Config(dict(train_dataloader=dict(dataset=dataset)))
+
+
+ADE = dict(type='ADE20KDataset')
+COCO = dict(type='CocoDataset')
+
+
+@pytest.mark.parametrize(
+    'dataset',
+    [
+        dict(
+            ADE, data_prefix=dict(img_path='images/training', seg_map_path='annotations/training')
+        ),
+        dict(COCO, data_prefix=dict(img='val2017/'), ann_file='annotations/instances_val2017.json'),
+    ],
+)
+def test_training_looks_at_the_split_that_it_reads(dataset, tmp_path):
+    with pytest.raises(UserError, match=r'training|val2017'):
+        check_data(training_on(data_root=str(tmp_path), **dataset), ['train'])
+
+
+@pytest.mark.parametrize(
+    'dataset',
+    [
+        dict(ADE, data_prefix=dict(img_path='my/images', seg_map_path='my/labels')),
+        dict(ADE, data_prefix=dict(img_path='images/training', seg_map_path='labels/training')),
+        dict(COCO, data_prefix=dict(img='photos/'), ann_file='annotations/instances_mine.json'),
+        dict(type='BaseSegDataset', data_prefix=dict(img_path='images/train')),
+    ],
+)
+def test_files_in_places_of_ones_own_are_not_looked_for_elsewhere(dataset, tmp_path):
+    check_data(training_on(data_root=str(tmp_path), **dataset), ['train'])

@@ -159,3 +159,22 @@ def test_two_processes_decide_together(scenes, tmp_path, monkeypatch):
     state = weights(tmp_path, name='iter_4.pth')
     assert all(torch.isfinite(value).all() for value in state.values())
     assert not (tmp_path / 'work' / '.lock').exists()
+
+
+def test_every_ignore_index_of_a_config_may_occur():
+    """CamVid's label 11: ignored by loss and metric, while the data set keeps its 255."""
+    config = dict(
+        model=dict(decode_head=dict(ignore_index=11), auxiliary_head=[dict(ignore_index=12)]),
+        test_evaluator=dict(ignore_index=11),
+    )
+    ignored = sample_guard.ignored_labels(config)
+    assert ignored == {11, 12}
+    dataset = Numbers()
+    dataset._metainfo = dict(classes=tuple('abcdefghijk'))
+    classes, labels = sample_guard.label_range(dataset, ignored)
+    assert (classes, labels) == (11, [11, 12, 255])
+    results = dict(gt_seg_map=np.array([[0, 10, 11, 12, 255]]), ori_shape=(1, 5), img_path='x')
+    sample_guard.check_loaded(results, {'gt_seg_map'}, classes, labels)
+    results['gt_seg_map'][0, 0] = 13
+    with pytest.raises(sample_guard.UserError, match='up to 13, and there are 11 classes'):
+        sample_guard.check_loaded(results, {'gt_seg_map'}, classes, labels)

@@ -15,6 +15,7 @@ from cb_mm.atomic import write_atomically
 from .camvid import CAMVID
 from .short_training import short_training
 from .tool_call import call_tool
+from .training_log import scalars
 
 #: variant -> options of the backbone
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -69,7 +70,7 @@ class Runner:
 
     def iteration(self, run: Run) -> int:
         """How far its training is, from its log."""
-        steps = [0, *(line.get('step', 0) for line in _scalars(self.folder(run)))]
+        steps = [0, *(line.get('step', 0) for line in scalars(self.folder(run)))]
         return max(steps)
 
     def do(self, run: Run) -> dict[str, Any]:
@@ -126,19 +127,9 @@ class Runner:
         return file
 
 
-def _scalars(folder: Path) -> list[dict[str, Any]]:
-    """All lines of the logs of a training; the last may be cut off."""
-    lines = []
-    for file in sorted(folder.glob('*/vis_data/scalars.json')):
-        for line in file.read_text().splitlines():
-            if line.endswith('}'):
-                lines.append(json.loads(line))
-    return lines
-
-
 def _curve(folder: Path) -> dict[str, float]:
     """Iteration -> mIoU on clean images during training."""
-    return {str(line['step']): line['mIoU'] for line in _scalars(folder) if 'mIoU' in line}
+    return {str(line['step']): line['mIoU'] for line in scalars(folder) if 'mIoU' in line}
 
 
 def _cells(file: Path) -> dict[str, dict[str, Any]]:

@@ -1,0 +1,135 @@
+"""Does the Mask R-CNN recipe train on real images? A check on a few of COCO, not a result.
+
+`configs/mask_rcnn_vit_ti.py` and `mask_rcnn_vit_ti_cb.py` start from the ImageNet weights of a
+plain ViT-Ti and train on a small part of COCO in its own layout, on images of a short side of 320.
+It passes when the loss of the last twenty iterations is below two thirds of that of the first
+twenty, for both. A few hundred iterations on a few images say nothing of which is better.
+
+Examples:
+  python benchmarks/coco_check.py --coco data/coco_mini --weights vit_tiny.safetensors
+  python benchmarks/coco_check.py --epochs 1
+
+Called again after a kill, it goes on where it was. Writes coco_check.json and .md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+BESIDE = HERE.parent.parent / 'shared'
+MODELS = {'none': 'mask_rcnn_vit_ti', 'CB': 'mask_rcnn_vit_ti_cb'}
+COUNTED = 20  # iterations at either end
+
+
+def parse_args(argv: list[str] | None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add('--coco', type=Path, default=BESIDE / 'data/coco_mini', metavar='DIR',
+        help='a part of COCO 2017, in its layout')  # fmt: skip
+    add('--weights', type=Path, metavar='FILE', help='ImageNet weights of a plain ViT-Ti/16',
+        default=BESIDE / 'weights/vit_tiny_patch16_224_in1k.safetensors')  # fmt: skip
+    add('--epochs', type=int, default=3, metavar='N', help='of training (3)')
+    add('--work', type=Path, default=Path('work_dirs/coco_check'), metavar='DIR',
+        help='checkpoints and logs')  # fmt: skip
+    add('--out', type=Path, default=HERE / 'results', metavar='DIR', help='folder of the results')
+    args = parser.parse_args(argv)
+    if args.epochs < 1:
+        parser.error('--epochs must be at least 1')
+    return args
+
+
+def write_config(file: Path, name: str, epochs: int) -> None:
+    """The recipe with smaller images and a shorter schedule; nothing else is changed."""
+    from mmengine.config import Config
+
+    from cb_mm.atomic import write_atomically
+
+    config = Config.fromfile(HERE.parent / 'configs' / f'{name}.py')
+    resize = dict(type='Resize', scale=(533, 320), keep_ratio=True)
+    load, annotations, flip, _, pack = config.train_dataloader.dataset.pipeline
+    config.train_dataloader.dataset.pipeline = [load, annotations, flip, resize, pack]
+    for loader in (config.val_dataloader, config.test_dataloader):
+        loader.dataset.pipeline[1] = resize
+    for loader in (config.train_dataloader, config.val_dataloader, config.test_dataloader):
+        loader.update(num_workers=0, persistent_workers=False)
+    warm_up, steps = config.param_scheduler
+    warm_up.end = 50
+    steps.update(milestones=[max(epochs - 1, 1)], end=epochs)
+    config.train_cfg.update(max_epochs=epochs, val_interval=epochs)
+    config.default_hooks.logger.interval = 1
+    config.default_hooks.checkpoint.save_best = None
+    write_atomically(file, config.pretty_text)
+
+
+def check(args: argparse.Namespace) -> str:
+    """Train both; returns the table."""
+    from parts.markdown import table
+    from parts.records import Records
+    from parts.tool_call import call_tool
+    from parts.training_log import scalars
+
+    from cb_mm.atomic import write_atomically
+    from cb_mm.errors import UserError
+
+    for path in (args.coco / 'annotations' / 'instances_train2017.json', args.weights):
+        if not path.is_file():
+            raise UserError(f'there is no file {path}. See --coco and --weights.')
+    records = Records(args.out / 'coco_check.json', {'epochs': args.epochs})
+    for model, name in MODELS.items():
+        if model in records.runs:
+            continue
+        folder = (args.work / name).resolve()
+        file = folder / 'config.py'
+        if not file.is_file():
+            write_config(file, name, args.epochs)
+        if not (folder / f'epoch_{args.epochs}.pth').is_file():
+            call_tool(
+                'train.py', file, '--data-root', args.coco.resolve(), '--work-dir', folder,
+                '--init', args.weights.resolve(), '--normalization', 'half', '--resume',
+                '--allow-broadcast-mismatch', log=folder / 'log.txt',
+            )  # fmt: skip
+        records.add(model, summary(scalars(folder)))
+        print(f'{model}: done', flush=True)
+    rows = [
+        [model, f'{run["iterations"]}', f'{run["loss"][0]:.2f}', f'{run["loss"][1]:.2f}',
+         *(f'{run["AP50"][kind]:.3f}' for kind in ('box', 'mask')),
+         'yes' if run['loss'][1] < run['loss'][0] * 2 / 3 else 'NO']
+        for model, run in records.runs.items()
+    ]  # fmt: skip
+    head = ['model', 'iterations', 'loss, first 20', 'loss, last 20', 'AP50 box', 'AP50 mask']
+    text = table([*head, 'trains'], rows) + '\n'
+    write_atomically(args.out / 'coco_check.md', text)
+    return text
+
+
+def summary(lines: list[dict[str, Any]]) -> dict[str, Any]:
+    """Loss at both ends and the scores at the end, from the log of a training."""
+    losses = dict(sorted((line['step'], line['loss']) for line in lines if 'loss' in line))
+    values = list(losses.values())
+    scores = [line for line in lines if 'coco/bbox_mAP_50' in line][-1]
+    return {
+        'iterations': len(values),
+        'loss': [sum(part) / len(part) for part in (values[:COUNTED], values[-COUNTED:])],
+        'AP50': {'box': scores['coco/bbox_mAP_50'], 'mask': scores['coco/segm_mAP_50']},
+    }
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the check."""
+    args = parse_args(argv)
+    from cb_mm.errors import exit_code
+
+    return exit_code(lambda: print(check(args)))
+
+
+if __name__ == '__main__':
+    sys.exit(main())
