@@ -3,11 +3,11 @@
 `configs/mask_rcnn_vit_ti.py` and `mask_rcnn_vit_ti_cb.py` start from the ImageNet weights of a
 plain ViT-Ti and train on a small part of COCO in its own layout, on images of a short side of 320.
 It passes when the loss of the last twenty iterations is below two thirds of that of the first
-twenty, for both. A few hundred iterations on a few images say nothing of which is better.
+twenty, for both. A hundred iterations on a few images say nothing of which is better.
 
 Examples:
   python benchmarks/coco_check.py --coco data/coco_mini --weights vit_tiny.safetensors
-  python benchmarks/coco_check.py --epochs 1
+  python benchmarks/coco_check.py --epochs 3 --work work_dirs/longer --out longer
 
 Called again after a kill, it goes on where it was. Writes coco_check.json and .md.
 """
@@ -37,7 +37,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
         help='a part of COCO 2017, in its layout')  # fmt: skip
     add('--weights', type=Path, metavar='FILE', help='ImageNet weights of a plain ViT-Ti/16',
         default=BESIDE / 'weights/vit_tiny_patch16_224_in1k.safetensors')  # fmt: skip
-    add('--epochs', type=int, default=3, metavar='N', help='of training (3)')
+    add('--epochs', type=int, default=1, metavar='N', help='of training (1)')
     add('--work', type=Path, default=Path('work_dirs/coco_check'), metavar='DIR',
         help='checkpoints and logs')  # fmt: skip
     add('--out', type=Path, default=HERE / 'results', metavar='DIR', help='folder of the results')

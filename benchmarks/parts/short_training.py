@@ -6,9 +6,21 @@ from typing import Any
 
 
 def short_training(
-    iterations: int, rate: float, weight_decay: float, validations: int = 0
+    iterations: int,
+    rate: float,
+    weight_decay: float,
+    new_layers: float = 1.0,
+    validations: int = 0,
 ) -> dict[str, Any]:
-    """Optimizer, schedule, loop and checkpoints; validated so many times, or never."""
+    """Optimizer, schedule, loop and checkpoints.
+
+    Args:
+        iterations: Of the whole training.
+        rate: Learning rate of the backbone.
+        weight_decay: As AdamW's.
+        new_layers: Factor of the learning rate of heads and pyramid.
+        validations: So many, or never.
+    """
     warmup = max(iterations // 10, 1)
     part = max(iterations // validations, 1) if validations else iterations + 1
     return dict(
@@ -20,6 +32,10 @@ def short_training(
             paramwise_cfg=dict(
                 norm_decay_mult=0.0,
                 custom_keys={
+                    **{
+                        part: dict(lr_mult=new_layers)
+                        for part in ('pyramid', 'decode_head', 'auxiliary_head')
+                    },
                     'pos_embed': dict(decay_mult=0.0),
                     'broadcast.scale': dict(decay_mult=0.0),
                 },
