@@ -144,7 +144,9 @@ def check_data(config: Config, splits: Sequence[str]) -> None:
                         root, quick=True, splits=[part], num_classes=classes, labels=order
                     )
                 )
-            elif kind == 'CocoDataset':
+            elif kind == 'CocoDataset' and str(dataset.get('ann_file')).endswith(
+                f'instances_{folder}2017.json'  # data of one's own may have any other names
+            ):
                 classes = dataset.get('metainfo', {}).get('classes')
                 require(check_coco(root, quick=True, splits=[f'{folder}2017'], classes=classes))
 

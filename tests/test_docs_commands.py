@@ -69,8 +69,9 @@ def parse(script: Path, words: list[str]) -> argparse.Namespace:
     except Parsed as parsed:
         return parsed.args[0]
     except SystemExit as stop:
-        assert stop.code == 0, errors.getvalue()  # 0: --help
-        return argparse.Namespace()
+        if stop.code:
+            raise AssertionError(errors.getvalue()) from stop
+        return argparse.Namespace()  # --help
     raise AssertionError(f'{script.name} has no parser')
 
 
