@@ -63,7 +63,9 @@ def test_every_page_can_be_reached():
 @page_name
 def test_named_files_exist(page):
     """Every tool, config and benchmark that a page names in a command."""
-    for name in re.findall(r'(?:tools|benchmarks|configs)/\w+\.(?:py|sh)\b', page.read_text()):
+    for name in re.findall(
+        r'(?:tools|benchmarks|configs|examples)/\w+\.(?:py|sh)\b', page.read_text()
+    ):
         assert (REPO / name).exists(), name
 
 
@@ -89,13 +91,30 @@ def write_page_file(page: str, name: str, folder: Path) -> Path:
     return folder / name
 
 
-#: Small images and a small model, for a step that takes a second.
-SMALL = (
-    'model.backbone.arch=dict(embed_dim=48,depth=4,num_heads=3)',
-    'model.backbone.out_indices=(0,1,2,3)',
-    'train_dataloader.num_workers=0', 'train_dataloader.persistent_workers=False',
-    'val_dataloader.num_workers=0', 'val_dataloader.persistent_workers=False',
-)  # fmt: skip
+#: A small model, for a step that takes a second.
+SMALL = """
+_base_ = ['{base}']
+model = dict(
+    backbone=dict(
+        arch=dict(_delete_=True, embed_dim=48, depth=4, num_heads=3), out_indices=(0, 1, 2, 3)
+    ),
+    {model}
+)
+alone = dict(num_workers=0, persistent_workers=False)
+train_dataloader = alone
+val_dataloader = alone
+test_dataloader = alone
+train_cfg = dict(max_{unit}=1)
+"""
+
+
+def train_small(folder: Path, base: str, model: str, unit: str, *options: str) -> forked.Done:
+    text = SMALL.format(base=base, model=model, unit=unit)
+    (folder / 'small.py').write_text(text)
+    words = ('small.py', '--work-dir', 'work', '--cfg-options', *options)
+    done = forked.run('train.py', *words, cwd=folder)
+    assert done.code == 0, done.err[-3000:]
+    return done
 
 
 def test_segmentation_data_of_ones_own(tmp_path):
@@ -110,16 +129,16 @@ def test_segmentation_data_of_ones_own(tmp_path):
             cv2.imwrite(str(tmp_path / f'data/mine/images/{split}/{i}.jpg'), image)
             cv2.imwrite(str(tmp_path / f'data/mine/labels/{split}/{i}.png'), labels)
     write_page_file('data.md', 'my_scenes.py', tmp_path)
-    done = forked.run(
-        'train.py', 'my_scenes.py', '--work-dir', 'work', '--cfg-options', *SMALL,
-        'train_cfg.max_iters=1', 'model.data_preprocessor.size=(64,64)',
-        'model.decode_head.in_channels=[48,48,48,48]', 'model.auxiliary_head.in_channels=48',
-        'model.decode_head.channels=16', 'model.auxiliary_head.channels=16',
+    heads = """
+    data_preprocessor=dict(size=(64, 64)),
+    decode_head=dict(in_channels=[48] * 4, channels=16),
+    auxiliary_head=dict(in_channels=48, channels=16),"""
+    done = train_small(
+        tmp_path, 'my_scenes.py', heads, 'iters',
         'train_dataloader.dataset.pipeline.2.scale=(64,64)',
         'train_dataloader.dataset.pipeline.3.crop_size=(64,64)',
-        'val_dataloader.dataset.pipeline.1.scale=(64,64)', cwd=tmp_path,
+        'val_dataloader.dataset.pipeline.1.scale=(64,64)',
     )  # fmt: skip
-    assert done.code == 0, done.err[-3000:]
     assert re.search(r'\|\s+background\s+\|', done.out + done.err)
     assert (tmp_path / 'work/iter_1.pth').exists()
 
@@ -131,14 +150,13 @@ def test_detection_data_of_ones_own(scenes, tmp_path):
         (data / split).symlink_to(scenes.coco / f'{split}2017')
         (data / f'{split}.json').symlink_to(scenes.coco / f'annotations/instances_{split}2017.json')
     write_page_file('data.md', 'my_objects.py', tmp_path)
-    done = forked.run(
-        'train.py', 'my_objects.py', '--work-dir', 'work', '--cfg-options', *SMALL,
-        'train_cfg.max_epochs=1', 'model.neck.in_channels=[48,48,48,48]',
-        'train_dataloader.dataset.pipeline.3=dict(type=Resize,scale=(96,64))',
+    train_small(
+        tmp_path, 'my_objects.py', 'neck=dict(in_channels=[48] * 4),', 'epochs',
+        'train_dataloader.dataset.pipeline.3.transforms.0.0.scales=[(96,64)]',
+        'train_dataloader.dataset.pipeline.3.transforms.1.2.scales=[(96,64)]',
         'train_dataloader.dataset.indices=2', 'val_dataloader.dataset.indices=1',
-        'val_dataloader.dataset.pipeline.1.scale=(96,64)', cwd=tmp_path,
+        'val_dataloader.dataset.pipeline.1.scale=(96,64)',
     )  # fmt: skip
-    assert done.code == 0, done.err[-3000:]
     assert (tmp_path / 'work/epoch_1.pth').exists()
 
 
