@@ -181,6 +181,16 @@ def test_command_is_right(command, printing_programs):
     return kinds[0](words)
 
 
+@pytest.mark.parametrize('page', pages.PAGES, ids=lambda page: page.name)
+def test_no_block_is_missed(page):
+    """An indented fence, another name for a shell, or a misspelt mark would hide commands."""
+    opened = re.findall(r'^[ >]*```(\w+)', page.read_text(), re.M)
+    found = [block.language for block in pages.blocks(page)]
+    assert opened == [language for language in found if language]
+    assert not {'sh', 'shell', 'zsh'} & set(found), 'call it bash'
+    assert {block.mark for block in pages.blocks(page)} <= {'', 'runs', 'file'}
+
+
 def test_commands_are_found():
     assert len(COMMANDS) > 30
     assert len(MENTIONED) > 30
