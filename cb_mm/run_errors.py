@@ -66,4 +66,9 @@ def _of_the_machine(error: Exception, folder: object, loader: str) -> str | None
         isinstance(error, RuntimeError) and "can't allocate memory" in text
     ):
         return f'the memory does not suffice. Try --cfg-options {loader}.batch_size=1.'
+    if isinstance(error, ValueError) and text.startswith('Expected more than 1 value per channel'):
+        return (
+            'a batch norm of this model sees one number a channel, so one image a batch is too '
+            f'few. Pass --cfg-options {loader}.batch_size=2.'
+        )
     return None
