@@ -133,6 +133,23 @@ def of_pip(words: list[str]) -> None:
             assert requirement.extras <= set(extras), requirement
 
 
+def of_mim(words: list[str]) -> None:
+    """``mim train cb_mm CONFIG …`` hands its words on to tools/train.py; `run` names any tool."""
+    job, package, *rest = words
+    assert package == 'cb_mm', package
+    if job in ('train', 'test'):
+        parser = argparse.ArgumentParser()
+        for option in ('--launcher', '--gpus', '--checkpoint'):  # mim's own
+            parser.add_argument(option)
+        own, rest = parser.parse_known_args(rest)
+        rest[1:1] = [own.checkpoint] if own.checkpoint else []
+        check_options(parse(TOOLS / f'{job}.py', [f'configs/{rest[0]}', *rest[1:]]))
+    elif job == 'run':
+        check_options(parse(TOOLS / f'{rest[0]}.py', rest[1:]))
+    else:
+        assert job == 'search', job
+
+
 def of_the_shell(words: list[str]) -> None:
     """Nothing to check but what follows from the page."""
 
@@ -142,6 +159,7 @@ KINDS: dict[str, Callable[[list[str]], None]] = {
     r'torchrun': of_torchrun,
     r'make': of_make,
     r'pip': of_pip,
+    r'mim': of_mim,
     r'cd|ls|cat|head|unzip|git|pre-commit': of_the_shell,
 }
 
