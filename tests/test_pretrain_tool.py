@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from test_train import assert_same, losses
+from test_train import assert_same, logged
 from tiny_imagenet import SYNSETS, small_steps, write_imagenet, write_pictures
 from tool import CONFIGS, run
 
@@ -39,7 +39,7 @@ def trained(tmp_path_factory, data) -> Path:
     done = train(CONFIG, data, work)
     assert done.returncode == 0, done.stderr[-3000:]
     assert 'accuracy/top1' in done.stdout
-    assert len(losses(work)) == 6
+    assert len(logged(work)) == 6
     return work
 
 
