@@ -23,26 +23,19 @@ import argparse
 import sys
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-BESIDE = HERE.parent.parent / 'shared'
-STARTS = ('imagenet', 'scratch')
-MODELS = ('none', 'cb', 'cb_all', 'cb_s')
+from parts.camvid_models import MODELS, STARTS
+from parts.options import BESIDE, add_weights, parse_counts, study_parser
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = study_parser(__doc__, 'camvid_study')
+    add_weights(parser)
     add = parser.add_argument
     add('--camvid', type=Path, default=BESIDE / 'data/camvid', metavar='DIR',
         help='folder of CamVid')  # fmt: skip
-    add('--weights', type=Path, metavar='FILE', help='ImageNet weights of a plain ViT-Ti/16',
-        default=BESIDE / 'weights/vit_tiny_patch16_224_in1k.safetensors')  # fmt: skip
-    add('--starts', nargs='+', choices=STARTS, default=STARTS, help='which (both)')
-    add('--models', nargs='+', choices=MODELS, default=MODELS, help='which (all four)')
+    add('--starts', nargs='+', choices=STARTS, default=list(STARTS), help='which (both)')
+    add('--models', nargs='+', choices=MODELS, default=list(MODELS), help='which (all four)')
     add('--seeds', type=int, default=3, metavar='N', help='trainings of each model (3)')
     add('--imagenet', type=int, default=1500, metavar='N', help='iterations from weights (1500)')
     add('--scratch', type=int, default=3000, metavar='N', help='iterations from scratch (3000)')
@@ -51,16 +44,9 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     add('--limit', type=int, metavar='N', help='test on the first N images alone')
     add('--attention-images', type=int, default=25, metavar='N', help='for the attention (25)')
     add('--jobs', type=int, default=2, metavar='N', help='runs at a time, a thread each (2)')
-    add('--work', type=Path, default=Path('work_dirs/camvid_study'), metavar='DIR',
-        help='checkpoints and logs')  # fmt: skip
-    add('--out', type=Path, default=HERE / 'results', metavar='DIR', help='folder of the results')
     add('--report', action='store_true', help='write the report of what is finished, and stop')
-    args = parser.parse_args(argv)
     counts = ('seeds', 'imagenet', 'scratch', 'batch', 'repeats', 'attention_images', 'jobs')
-    for name in counts:
-        if getattr(args, name) < 1:
-            parser.error(f'--{name.replace("_", "-")} must be at least 1')
-    return args
+    return parse_counts(parser, argv, counts)
 
 
 def study(args: argparse.Namespace) -> str:
@@ -79,10 +65,10 @@ def study(args: argparse.Namespace) -> str:
     records = Records(args.out / 'camvid_study.json', vars(settings))
     # Seed by seed, so that what is finished can be compared at any time.
     runs = [
-        Run(start, variant, seed)
+        Run(start, model, seed)
         for start in args.starts
         for seed in range(args.seeds)
-        for variant in args.models
+        for model in args.models
     ]
     todo = [] if args.report else [run for run in runs if run.key not in records.runs]
     if todo:

@@ -19,32 +19,21 @@ import sys
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-BESIDE = HERE.parent.parent / 'shared'
+from parts.options import BENCHMARKS, BESIDE, add_weights, parse_counts, study_parser
+
 MODELS = {'none': 'mask_rcnn_vit_ti', 'CB': 'mask_rcnn_vit_ti_cb'}
 COUNTED = 20  # iterations at either end
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = study_parser(__doc__, 'coco_check')
+    add_weights(parser)
     add = parser.add_argument
     add('--coco', type=Path, default=BESIDE / 'data/coco_mini', metavar='DIR',
         help='a part of COCO 2017, in its layout')  # fmt: skip
-    add('--weights', type=Path, metavar='FILE', help='ImageNet weights of a plain ViT-Ti/16',
-        default=BESIDE / 'weights/vit_tiny_patch16_224_in1k.safetensors')  # fmt: skip
     add('--epochs', type=int, default=1, metavar='N', help='of training (1)')
-    add('--work', type=Path, default=Path('work_dirs/coco_check'), metavar='DIR',
-        help='checkpoints and logs')  # fmt: skip
-    add('--out', type=Path, default=HERE / 'results', metavar='DIR', help='folder of the results')
-    args = parser.parse_args(argv)
-    if args.epochs < 1:
-        parser.error('--epochs must be at least 1')
-    return args
+    return parse_counts(parser, argv, ['epochs'])
 
 
 def write_config(file: Path, name: str, epochs: int) -> None:
@@ -53,7 +42,7 @@ def write_config(file: Path, name: str, epochs: int) -> None:
 
     from cb_mm.atomic import write_atomically
 
-    config = Config.fromfile(HERE.parent / 'configs' / f'{name}.py')
+    config = Config.fromfile(BENCHMARKS.parent / 'configs' / f'{name}.py')
     resize = dict(type='Resize', scale=(533, 320), keep_ratio=True)
     load, annotations, flip, _, pack = config.train_dataloader.dataset.pipeline
     config.train_dataloader.dataset.pipeline = [load, annotations, flip, resize, pack]

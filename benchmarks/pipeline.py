@@ -27,7 +27,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
+from parts.options import BENCHMARKS, BESIDE, parse_counts, study_parser
 
 #: name -> broadcast in pre-training, broadcast in fine-tuning
 VARIANTS: dict[str, tuple[str | None, str | None]] = {
@@ -39,16 +39,10 @@ VARIANTS: dict[str, tuple[str | None, str | None]] = {
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = study_parser(__doc__, 'pipeline')
     add = parser.add_argument
-    add('--camvid', default=str(HERE.parent.parent / 'shared/data/camvid'), metavar='DIR',
+    add('--camvid', type=Path, default=BESIDE / 'data/camvid', metavar='DIR',
         help='folder of CamVid')  # fmt: skip
-    add('--work', default='work_dirs/pipeline', metavar='DIR', help='checkpoints and the like')
-    add('--out', default=str(HERE / 'results'), metavar='DIR', help='folder of the results')
     add('--scenes', type=int, default=600, metavar='N', help='pictures to pre-train on (600)')
     add('--pretrain', type=int, default=600, metavar='N', help='iterations of pre-training (600)')
     add('--finetune', type=int, default=150, metavar='N', help='iterations of fine-tuning (150)')
@@ -60,8 +54,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     add('--threads', type=int, default=1, metavar='N', help='threads (1)')
     add('--shortcut', action='store_true', help='also fine-tune with CB from plain weights')
     add('--report', action='store_true', help='write the report of what is finished, and stop')
-    args = parser.parse_args(argv)
-    numbers = (
+    counts = (
         'batch',
         'scenes',
         'pretrain',
@@ -70,10 +63,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
         'finetune_seeds',
         'repeats',
     )
-    for name in (*numbers, 'threads'):
-        if getattr(args, name) < 1:
-            parser.error(f'--{name.replace("_", "-")} must be at least 1')
-    return args
+    return parse_counts(parser, argv, (*counts, 'threads'))
 
 
 class Pipeline:
@@ -81,8 +71,8 @@ class Pipeline:
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.args = args
-        self.work = Path(args.work).resolve()
-        self.camvid = Path(args.camvid).resolve()
+        self.work = args.work.resolve()
+        self.camvid = args.camvid.resolve()
         names = ('scenes', 'batch', 'pretrain', 'finetune', 'repeats', 'limit')
         settings = {name: getattr(args, name) for name in names}
         self.settings = settings
@@ -167,7 +157,7 @@ class Pipeline:
         source, rate = {'scenes': (SCENES, 5e-4), 'camvid': (CAMVID, 3e-4)}[part]
         data = source.config(128, (256, 192), self.args.batch, resize_test=True)
         head = dict(num_classes=len(source.classes), ignore_index=source.ignore)
-        config = Config.fromfile(HERE / 'parts' / 'pipeline_segmentor.py')
+        config = Config.fromfile(BENCHMARKS / 'parts' / 'pipeline_segmentor.py')
         for piece in (
             data,
             short_training(iterations, rate, weight_decay=0.05),
@@ -211,7 +201,7 @@ def main(argv: list[str] | None = None) -> int:
         pipeline = Pipeline(args)
         if not args.report:
             pipeline.run()
-        print(write_report(pipeline, Path(args.out)))
+        print(write_report(pipeline, args.out))
 
     return exit_code(job)
 

@@ -14,9 +14,10 @@ from mmengine.config import Config
 from tool import REPO
 
 sys.path.insert(0, str(REPO / 'benchmarks'))
-from parts.camvid_report import by_start, gap, lost, score, verdict
+from parts.camvid_report import lost, verdict
 from parts.camvid_run import Run, Runner, Settings
 from parts.records import Records
+from parts.seed_by_seed import by_start, gap, score
 
 from cb_mm.errors import UserError
 

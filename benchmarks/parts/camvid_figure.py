@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from .camvid_models import MODELS, STARTS
+from .seed_by_seed import Models, gap, score
+
 #: Okabe and Ito's, told apart by everybody
 COLOURS = {'none': '#000000', 'cb': '#0072B2', 'cb_all': '#E69F00', 'cb_s': '#009E73'}
 
 
-def draw(
-    starts: Mapping[str, Any],
-    model_titles: Mapping[str, str],
-    start_titles: Mapping[str, str],
-    gap: Callable[..., Any],
-) -> bytes:
+def draw(starts: Mapping[str, Models]) -> bytes:
     """PNG: curves of training, differences under corruption, entropy and reach by depth."""
     figure = Figure(figsize=(15, 4.1 * len(starts)), layout='constrained')
     rows = figure.subplots(len(starts), 4, squeeze=False, width_ratios=(1, 1.25, 1, 1))
     for (start, models), axes in zip(starts.items(), rows, strict=True):
-        _curves(axes[0], models, model_titles)
-        _gaps(axes[1], models, model_titles, gap)
+        _curves(axes[0], models)
+        _gaps(axes[1], models)
         _depth(axes[2], models, 'entropy', 'entropy of the attention (nats)')
         _depth(axes[3], models, 'reach', 'reach of the attention (image sides)')
-        axes[0].set_title(start_titles[start], fontsize=10, loc='left')
+        axes[0].set_title(STARTS[start].title, fontsize=10, loc='left')
         for axis in axes:
             axis.tick_params(labelsize=8)
             axis.grid(alpha=0.25, lw=0.6)
@@ -39,7 +36,7 @@ def draw(
     return buffer.getvalue()
 
 
-def _curves(axis: Axes, models: Mapping[str, Any], titles: Mapping[str, str]) -> None:
+def _curves(axis: Axes, models: Models) -> None:
     """MIoU by iteration: seeds thin, their mean thick."""
     for model, seeds in models.items():
         curves = [list(record['curve'].values()) for record in seeds.values()]
@@ -48,22 +45,20 @@ def _curves(axis: Axes, models: Mapping[str, Any], titles: Mapping[str, str]) ->
             axis.plot(steps, curve, color=COLOURS[model], lw=0.6, alpha=0.4)
         axis.plot(
             steps, np.mean(curves, axis=0), 'o-', ms=3.5, color=COLOURS[model], lw=1.6,
-            label=titles[model],
+            label=MODELS[model].title,
         )  # fmt: skip
     axis.set_xlabel('iteration', fontsize=8.5)
     axis.set_ylabel('mIoU, every third image', fontsize=8.5)
 
 
-def _gaps(
-    axis: Axes, models: Mapping[str, Any], titles: Mapping[str, str], gap: Callable[..., Any]
-) -> None:
+def _gaps(axis: Axes, models: Models) -> None:
     """Model minus none for each corruption, with the interval over seeds."""
     cells = next(iter(next(iter(models.values())).values()))['cells']
     others = [model for model in models if model != 'none']
     for number, model in enumerate(others):
         shift = (number - (len(others) - 1) / 2) * 0.24
         for place, key in enumerate(cells):
-            value = gap(models, model, lambda record, key=key: record['cells'][key]['mIoU'])
+            value = gap(models, model, score(key))
             if value is None:
                 continue
             if value.low is not None:
@@ -81,7 +76,7 @@ def _short(title: str) -> str:
     return title.split(',')[0].replace('Gaussian ', 'Gaussian\n')
 
 
-def _depth(axis: Axes, models: Mapping[str, Any], name: str, label: str) -> None:
+def _depth(axis: Axes, models: Models, name: str, label: str) -> None:
     for model, seeds in models.items():
         values: Sequence[Sequence[float]] = [record[name] for record in seeds.values()]
         for line in values:

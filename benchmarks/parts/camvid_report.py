@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +11,12 @@ from cb_mm.errors import UserError
 from cb_mm.robustness.statistics import Summary, summarize
 
 from .camvid_figure import draw
+from .camvid_models import MODELS, STARTS
 from .markdown import interval, table, with_spread
 from .records import Records
+from .seed_by_seed import Measure, Models, by_start, gap, score
 
-MODELS = {'none': 'none', 'cb': 'CB, upper layers', 'cb_all': 'CB, all layers', 'cb_s': 'CB_S'}
-STARTS = {
-    'imagenet': 'From ImageNet weights of a plain ViT-Ti',
-    'scratch': 'From scratch',
-}
 CLEAN = 'clean'
-
-#: model -> seed -> record of the run
-Models = dict[str, dict[int, Mapping[str, Any]]]
-Measure = Callable[[Mapping[str, Any]], float]
 
 
 def write_report(records: Records, out: Path) -> str:
@@ -34,35 +27,11 @@ def write_report(records: Records, out: Path) -> str:
     parts = []
     for start, models in starts.items():
         iterations = records.settings[start]
-        parts += [f'### {STARTS[start]}, {iterations:,} iterations', *_tables(models)]
+        parts += [f'### {STARTS[start].title}, {iterations:,} iterations', *_tables(models)]
     text = '\n\n'.join(parts) + '\n'
     write_atomically(out / 'camvid_study.md', text)
-    write_atomically(out / 'camvid_study.png', draw(starts, MODELS, STARTS, gap))
+    write_atomically(out / 'camvid_study.png', draw(starts))
     return text
-
-
-def by_start(runs: Mapping[str, Mapping[str, Any]]) -> dict[str, Models]:
-    """Runs in the order of the tables: start -> model -> seed -> record."""
-    starts: dict[str, Models] = {}
-    for start in STARTS:
-        for model in MODELS:
-            for key, record in runs.items():
-                if key.startswith(f'{start}/{model}/'):
-                    seeds = starts.setdefault(start, {}).setdefault(model, {})
-                    seeds[int(key.rpartition('/')[2])] = record
-    return starts
-
-
-def gap(models: Models, model: str, measure: Measure) -> Summary | None:
-    """The model minus none, seed by seed; None where no seed has both."""
-    both = sorted(models.get(model, {}).keys() & models.get('none', {}).keys())
-    gaps = [measure(models[model][seed]) - measure(models['none'][seed]) for seed in both]
-    return summarize(gaps) if gaps else None
-
-
-def score(cell: str) -> Measure:
-    """The mIoU under a corruption."""
-    return lambda record: record['cells'][cell]['mIoU']
 
 
 def mean_of(name: str, layers: slice = slice(None)) -> Measure:
@@ -90,7 +59,7 @@ def _tables(models: Models) -> list[str]:
         ),
         '**Under corruption**: mIoU of none, and minus none with its 95 % interval',
         table(
-            ['corruption', 'none', *(MODELS[model] for model in others)],
+            ['corruption', 'none', *(MODELS[model].title for model in others)],
             [
                 [cell['title'], _mean(models, 'none', score(key)),
                  *(_gap_text(gap(models, model, score(key))) for model in others)]
@@ -105,7 +74,7 @@ def _tables(models: Models) -> list[str]:
         ),
         '**While training**: mIoU on every third image, mean over seeds',
         table(
-            ['iteration', *(MODELS[model] for model in models)],
+            ['iteration', *(MODELS[model].title for model in models)],
             [
                 [step, *(_mean(models, model, lambda r, s=step: r['curve'][s]) for model in models)]
                 for step in first['curve']
@@ -128,7 +97,7 @@ def _mean(models: Models, model: str, measure: Measure) -> str:
 
 def _clean_row(models: Models, model: str) -> list[str]:
     values = summarize([score(CLEAN)(record) for record in models[model].values()])
-    row = [MODELS[model], str(values.n), with_spread(values)]
+    row = [MODELS[model].title, str(values.n), with_spread(values)]
     if model == 'none':
         return [*row, '', '', '']
     value = gap(models, model, score(CLEAN))
@@ -145,14 +114,14 @@ def lost(record: Mapping[str, Any]) -> float:
 
 def _loss_row(models: Models, model: str) -> list[str]:
     value = gap(models, model, lost)
-    row = [MODELS[model], _mean(models, model, lost)]
+    row = [MODELS[model].title, _mean(models, model, lost)]
     if model == 'none' or value is None:
         return [*row, '', '']
     return [*row, f'{value.mean:+.2f}', interval((value.low, value.high))]
 
 
 def _attention_row(models: Models, model: str) -> list[str]:
-    row = [MODELS[model]]
+    row = [MODELS[model].title]
     upper = slice(6, None)
     for measure in (mean_of('entropy'), mean_of('entropy', upper), mean_of('reach')):
         row += [

@@ -13,21 +13,10 @@ from mmengine.config import Config
 from cb_mm.atomic import write_atomically
 
 from .camvid import CAMVID
+from .camvid_models import MODELS, NEW_LAYERS, STARTS
 from .short_training import short_training
 from .tool_call import call_tool
 from .training_log import scalars
-
-#: variant -> options of the backbone
-VARIANTS: dict[str, dict[str, Any]] = {
-    'none': dict(broadcast=None),
-    'cb': dict(broadcast='cb', layers='upper'),
-    'cb_all': dict(broadcast='cb', layers='all'),
-    'cb_s': dict(broadcast='cb_s', layers='all'),
-}
-#: start -> learning rate of the backbone; heads and pyramid, always new, have 1e-3. Chosen by short
-#: runs without CB: with 1e-4 for all, small classes are not found in 1,500 iterations.
-RATES = {'imagenet': 1e-4, 'scratch': 5e-4}
-NEW_LAYERS = 1e-3
 
 
 @dataclass(frozen=True)
@@ -35,13 +24,13 @@ class Run:
     """Which one."""
 
     start: str
-    variant: str
+    model: str
     seed: int
 
     @property
     def key(self) -> str:
         """Its name in the results."""
-        return f'{self.start}/{self.variant}/{self.seed}'
+        return f'{self.start}/{self.model}/{self.seed}'
 
 
 @dataclass(frozen=True)
@@ -119,12 +108,12 @@ class Runner:
             CAMVID.config(crop=224, scale=(480, 360), batch=self.settings.batch),
             short_training(
                 self.settings.iterations(run.start),
-                RATES[run.start],
+                STARTS[run.start].rate,
                 weight_decay=0.01,
-                new_layers=NEW_LAYERS / RATES[run.start],
+                new_layers=NEW_LAYERS / STARTS[run.start].rate,
                 validations=5,
             ),
-            dict(model=dict(backbone=VARIANTS[run.variant])),
+            dict(model=dict(backbone=MODELS[run.model].backbone)),
             # For the curve every third image must do; the test at the end takes all.
             dict(val_dataloader=dict(dataset=dict(indices=list(range(0, images, 3))))),
         ):

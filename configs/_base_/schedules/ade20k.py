@@ -20,7 +20,7 @@ optim_wrapper = dict(
     ),
 )
 # A validation is logged at its iteration, not at epoch 0.
-logger = dict(type='LoggerHook', interval=50, log_metric_by_epoch=False)
+logger = dict(log_metric_by_epoch=False)
 warm_up = dict(type='LinearLR', start_factor=1e-6, by_epoch=False, begin=0, end=1500)
 schedules = {
     '40k': dict(
