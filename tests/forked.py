@@ -10,7 +10,6 @@ import contextlib
 import multiprocessing
 import os
 import resource
-import runpy
 import signal
 import sys
 import tempfile
@@ -20,7 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tool import REPO, TOOLS
+from tool import REPO, main_of
 
 _HERE = Path(__file__).resolve().parent
 _context = multiprocessing.get_context('forkserver')
@@ -97,7 +96,7 @@ def _run(tool: str, words: list[str], cwd: str, files: tuple[Path, Path], before
     try:
         if before is not None:
             before()
-        code = runpy.run_path(str(TOOLS / tool))['main'](words)
+        code = main_of(tool)(words)
     except SystemExit as stop:
         code = stop.code
     except BaseException:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
 import json
 import math
 import signal
@@ -11,14 +10,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from mmengine.registry import MODELS, init_default_scope
 from PIL import Image
-from tool import SMALL_UPERNET, TOOLS, command, environment, run, write_config
+from tool import SMALL_UPERNET, TOOLS, command, environment, main_of, run, write_config
 
 from cb_mm.attention import load_subject
 from cb_mm.attention.maps import parse_query, read_maps
@@ -26,16 +25,8 @@ from cb_mm.attention.pictures import read_image
 from cb_mm.config import load_config, replace_sync_bn
 from cb_mm.errors import UserError
 
-
-def tool_module(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, TOOLS / f'{name}.py')
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-visualize = tool_module('visualize_attention').main
-analyze = tool_module('analyze_attention').main
+visualize = main_of('visualize_attention.py')
+analyze = main_of('analyze_attention.py')
 
 
 @pytest.fixture(scope='module')
@@ -282,6 +273,7 @@ def test_help_is_quick_and_teaches(name, capsys):
     code = f"""
 import runpy, sys
 sys.argv = ['{name}.py', '--help']
+sys.path.insert(0, {str(TOOLS)!r})
 try:
     runpy.run_path({str(TOOLS / name) + '.py'!r}, run_name='__main__')
 except SystemExit as error:

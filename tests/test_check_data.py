@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import json
 import shutil
@@ -16,6 +15,7 @@ from hypothesis import strategies as st
 from mmengine.config import Config
 from PIL import Image
 from pycocotools import mask as coco_mask
+from tool import main_of
 
 from cb_mm.data import check, check_ade20k, check_coco, require, write_scenes
 from cb_mm.data.check_coco_records import _unpack
@@ -542,15 +542,8 @@ def test_no_json_whatever_makes_the_check_fall_over(scenes, tmp_path, data):
     json.dumps(report.to_dict())
 
 
-def tool():
-    spec = importlib.util.spec_from_file_location('check_data', REPO / 'tools/check_data.py')
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.main
-
-
 def test_tool_exit_codes_and_output(scenes, ade, tmp_path, capsys):
-    main = tool()
+    main = main_of('check_data.py')
     assert main(['--dataset', 'ade20k', str(scenes.ade20k), '--quick']) == 0
     assert 'fine: 0 errors' in capsys.readouterr().out
     assert main(['--dataset', 'coco', str(scenes.coco)]) == 0
@@ -584,7 +577,7 @@ def test_tool_exit_codes_and_output(scenes, ade, tmp_path, capsys):
 )
 def test_tool_refuses_wrong_commands(words, capsys):
     try:
-        code = tool()(words)
+        code = main_of('check_data.py')(words)
     except SystemExit as stop:  # argparse
         code = stop.code
     assert code == 2
@@ -594,7 +587,9 @@ def test_tool_refuses_wrong_commands(words, capsys):
 def test_tool_says_when_the_result_cannot_be_written(scenes, tmp_path, capsys):
     (tmp_path / 'file').write_text('')
     target = tmp_path / 'file' / 'found.json'
-    code = tool()(['--dataset', 'ade20k', str(scenes.ade20k), '--json', str(target)])
+    code = main_of('check_data.py')(
+        ['--dataset', 'ade20k', str(scenes.ade20k), '--json', str(target)]
+    )
     assert code == 2
     assert str(target) in capsys.readouterr().err
 

@@ -6,18 +6,17 @@ import argparse
 import contextlib
 import io
 import os
-import runpy
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mmengine.registry import registry as registry_module
-from tool import CONFIGS, TOOLS
+from tool import CONFIGS, TOOLS, main_of
 
 from cb_mm import safe_config
 
-ALL = sorted(path.name for path in TOOLS.glob('*.py'))
+ALL = sorted(path.name for path in TOOLS.glob('[!_]*.py'))
 #: A tool that trains whatever it is told is only read, not run.
 RUN = [name for name in ALL if name != 'demo.py']
 HOSTILE = [
@@ -32,7 +31,7 @@ HOSTILE = [
 
 def parser_of(tool: str) -> argparse.ArgumentParser:
     """The parser that a tool makes."""
-    names = runpy.run_path(str(TOOLS / tool))
+    main = main_of(tool)
     found = []
 
     class Found(Exception):
@@ -46,7 +45,7 @@ def parser_of(tool: str) -> argparse.ArgumentParser:
     argparse.ArgumentParser.parse_args = caught
     try:
         with contextlib.suppress(Found):
-            names['main']([])
+            main([])
     finally:
         argparse.ArgumentParser.parse_args = original
     return found[0]
@@ -126,7 +125,7 @@ def test_running(tool, folder, monkeypatch):
     monkeypatch.setattr('logging.raiseExceptions', False)
     for name in ('RANK', 'WORLD_SIZE', 'LOCAL_RANK'):
         monkeypatch.delenv(name, raising=False)
-    main = runpy.run_path(str(TOOLS / tool))['main']
+    main = main_of(tool)
     # The one tool that needs nothing: it has less to do, unless the words say otherwise.
     first = ['--train', '1', '--val', '1', '--size', '32', '32'] if 'scenes' in tool else []
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from test_train import assert_same, logged
 from tiny_imagenet import SYNSETS, small_steps, write_imagenet, write_pictures
-from tool import CONFIGS, run
+from tool import CONFIGS, main_of, run
 
 pytest.importorskip('mmpretrain', reason='classification needs mmpretrain')
 
@@ -111,15 +111,13 @@ def test_it_starts_a_segmentor_untouched(trained, scenes, tmp_path):
 def test_mistakes_get_one_clear_message(
     words, message, trained, data, scenes, tmp_path, capsys, monkeypatch
 ):
-    import runpy
-
     monkeypatch.setattr('logging.raiseExceptions', False)
     words = [word.format(ckpt=trained / 'epoch_2.pth') for word in words]
     root = scenes.ade20k if 'upernet' in words[0] else data
     words = [str(CONFIGS / words[0]), '--data-root', str(root), *words[1:]]
     words += [] if '--cfg-options' in words else ['--cfg-options']
     words += ['train_dataloader.num_workers=0', 'train_dataloader.persistent_workers=False']
-    main = runpy.run_path(str(CONFIGS.parent / 'tools' / 'train.py'))['main']
+    main = main_of('train.py')
     assert main(['--work-dir', str(tmp_path / 'work'), *words]) == 2
     error = capsys.readouterr().err
     assert message in error

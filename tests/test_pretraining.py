@@ -290,6 +290,7 @@ import importlib.util
 importlib.util.find_spec = lambda name, *a: None if name == 'mmpretrain' else find_spec(name, *a)
 sys.meta_path.insert(0, Hidden())
 import runpy
+sys.path.insert(0, 'tools')
 main = runpy.run_path('tools/train.py')['main']
 sys.exit(main(sys.argv[1:]))
 """

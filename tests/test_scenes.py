@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
 import signal
 import subprocess
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 from pycocotools import mask as coco_mask
 from scipy.ndimage import binary_fill_holes
+from tool import main_of
 
 from cb_mm.data import (
     SCENE_CLASSES,
@@ -354,18 +354,16 @@ def test_two_processes_may_make_the_same_folder_at_once(tmp_path):
 
 
 def test_the_tool_writes_says_where_and_refuses_in_one_line(tmp_path, capsys):
-    spec = importlib.util.spec_from_file_location('make_scenes', REPO / 'tools/make_scenes.py')
-    tool = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(tool)
+    main = main_of('make_scenes.py')
     target = str(tmp_path / 'scenes')
     words = [target, '--train', '2', '--val', '1', '--size', '32', '48']
-    assert tool.main(words) == 0
+    assert main(words) == 0
     shown = capsys.readouterr().out
     assert f'{target}/ade20k' in shown
     assert f'{target}/coco' in shown
-    assert tool.main([*words, '--seed', '7']) == 2
+    assert main([*words, '--seed', '7']) == 2
     said = capsys.readouterr().err
     assert said.startswith('error: ')
     assert said.count('\n') == 1
     with pytest.raises(SystemExit, match='2'):
-        tool.main([target, '--trian', '2'])
+        main([target, '--trian', '2'])

@@ -132,11 +132,11 @@ def test_a_step_is_skipped_as_if_it_had_not_been(words, last, folder):
 
 TWO = """
 import sys
-sys.path.insert(0, {tests!r})
+sys.path[:0] = [{tests!r}, {tools!r}]
 import fault_cases, os, runpy
 if os.environ['RANK'] == {rank!r}:
     fault_cases.nan_at(3)
-sys.exit(runpy.run_path({tool!r})['main'](sys.argv[1:]))
+sys.exit(runpy.run_path({tools!r} + '/train.py')['main'](sys.argv[1:]))
 """
 
 
@@ -147,7 +147,7 @@ def test_two_processes_decide_together(scenes, tmp_path, monkeypatch):
     config = write_config(tmp_path, SMALL_UPERNET)
     script = tmp_path / 'two.py'
     script.write_text(TWO.format(
-        tests=str(tool.REPO / 'tests'), rank='1', tool=str(tool.TOOLS / 'train.py')))  # fmt: skip
+        tests=str(tool.REPO / 'tests'), rank='1', tools=str(tool.TOOLS)))  # fmt: skip
     monkeypatch.setattr(tool, 'TOOLS', tmp_path)
     done = run(
         'two.py', config, '--data-root', scenes.ade20k, '--work-dir', tmp_path / 'work',

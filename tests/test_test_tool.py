@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import shutil
@@ -13,7 +12,7 @@ import time
 import pytest
 import torch
 from robustness_models import SmallModel, records, scores
-from tool import TOOLS, command, environment, run
+from tool import TOOLS, command, environment, main_of, run
 
 PLAN = ('--corruption', 'gaussian_noise=10', 'gaussian_blur=2', '--repeats', 3)
 
@@ -30,10 +29,7 @@ def det(tmp_path_factory, scenes):
 
 def main(words) -> int:
     """The tool in this process: starting Python and torch takes longer than the test."""
-    spec = importlib.util.spec_from_file_location('tool_under_test', TOOLS / 'test.py')
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.main([str(word) for word in words])
+    return main_of('test.py')([str(word) for word in words])
 
 
 @pytest.fixture(scope='module')
@@ -265,6 +261,7 @@ def test_a_config_without_a_test(seg, tmp_path, capsys):
 
 def test_help_starts_without_torch():
     code = 'import sys; sys.argv = ["test.py", "--help"]; import runpy\n'
+    code += f'sys.path.insert(0, {str(TOOLS)!r})\n'
     code += f'try: runpy.run_path({str(TOOLS / "test.py")!r}, run_name="__main__")\n'
     code += 'except SystemExit as e: assert e.code == 0\n'
     code += 'assert "torch" not in sys.modules and "numpy" not in sys.modules'

@@ -9,14 +9,12 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from tool import TOOLS, main_of
 
 from cb_mm.corruption import CORRUPTIONS, corrupt, noise_generator, parse_corruption
 from cb_mm.corruption.contact_sheet import draw_contact_sheet
 
-TOOLS = Path(__file__).resolve().parent.parent / 'tools'
-sys.path.insert(0, str(TOOLS))
-tool = __import__('corrupt')
-sys.path.remove(str(TOOLS))
+main = main_of('corrupt.py')
 
 
 @pytest.fixture
@@ -29,7 +27,7 @@ def image(tmp_path) -> Path:
 
 def test_all_corruptions_of_one_image(image, tmp_path, capsys):
     out = tmp_path / 'new' / 'sheet.png'
-    assert tool.main([str(image), '--out', str(out), '--width', '40']) == 0
+    assert main([str(image), '--out', str(out), '--width', '40']) == 0
     assert capsys.readouterr().out.strip() == str(out)
     sheet = cv2.imread(str(out))
     rows = len(CORRUPTIONS)
@@ -44,7 +42,7 @@ def test_one_sheet_for_each_of_several_images(image, tmp_path):
     cv2.imwrite(str(other), np.full((33, 47), 90, np.uint8))
     out = tmp_path / 'sheets'
     words = ['--corruption', 'frost', '--severity', '3', '--out', str(out), '--seed', '4']
-    assert tool.main([str(image), str(other), *words]) == 0
+    assert main([str(image), str(other), *words]) == 0
     names = sorted(file.name for file in out.iterdir())
     assert names == ['grey_corruptions.png', 'street_corruptions.png']
 
@@ -69,7 +67,7 @@ def test_detail_shows_the_middle_pixel_by_pixel(image):
 
 def test_a_suite_in_the_current_folder(image, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert tool.main(['street.png', '--suite', 'table9']) == 0
+    assert main(['street.png', '--suite', 'table9']) == 0
     assert (tmp_path / 'street_corruptions.png').stat().st_size > 1000
 
 
@@ -85,7 +83,7 @@ def test_a_suite_in_the_current_folder(image, tmp_path, monkeypatch):
 )
 def test_mistakes_are_answered_with_one_line(image, tmp_path, monkeypatch, capsys, words, message):
     monkeypatch.chdir(tmp_path)
-    assert tool.main([str(image), *words]) == 2
+    assert main([str(image), *words]) == 2
     error = capsys.readouterr().err
     assert error.startswith('error: ')
     assert message in error
@@ -97,14 +95,14 @@ def test_missing_and_broken_images(tmp_path, capsys, content):
     file = tmp_path / 'broken.jpg'
     if content is not None:
         file.write_bytes(content)
-    assert tool.main([str(file)]) == 2
+    assert main([str(file)]) == 2
     assert str(file) in capsys.readouterr().err
 
 
 @pytest.mark.parametrize('words', [['--width', '1'], ['b.png', '--out', 'c.png'], ['--sever', '1']])
 def test_wrong_options(words):
     with pytest.raises(SystemExit) as stop:
-        tool.main(['a.png', *words])
+        main(['a.png', *words])
     assert stop.value.code == 2
 
 

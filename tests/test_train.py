@@ -17,6 +17,7 @@ from tool import (
     SMALL_UPERNET,
     command,
     environment,
+    main_of,
     run,
     write_config,
 )
@@ -255,15 +256,13 @@ def test_real_recipes_on_real_files(shared, tmp_path):
     ],
 )  # fmt: skip
 def test_mistakes_get_one_clear_message(words, message, scenes, tmp_path, capsys, monkeypatch):
-    import runpy
-
     # mmengine's loggers keep the streams of earlier tests, which are closed by now.
     monkeypatch.setattr('logging.raiseExceptions', False)
     for name in ('RANK', 'WORLD_SIZE', 'LOCAL_RANK'):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
     words = [w.replace('configs/', f'{CONFIGS}/').format(scenes=scenes.ade20k) for w in words]
-    main = runpy.run_path(str(CONFIGS.parent / 'tools' / 'train.py'))['main']
+    main = main_of('train.py')
     try:
         code = main([*words, '--work-dir', str(tmp_path / 'work')])
     except SystemExit as stop:  # argparse's own way

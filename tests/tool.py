@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import runpy
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parent.parent
@@ -89,6 +91,15 @@ def run(name: str, *words: object, cwd: Path, processes: int = 1) -> subprocess.
         text=True,
         timeout=600,
     )
+
+
+def main_of(tool: str) -> Callable[[list[str]], int]:
+    """A tool as a function, for tests where starting Python and torch would take the longest."""
+    sys.path.insert(0, str(TOOLS))  # as Python does when it runs a script there
+    try:
+        return runpy.run_path(str(TOOLS / tool))['main']
+    finally:
+        sys.path.remove(str(TOOLS))
 
 
 def environment() -> dict[str, str]:

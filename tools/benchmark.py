@@ -19,25 +19,12 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-
-def positive(text: str) -> int:
-    """A whole number from 1."""
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f'{text!r} is not a whole number from 1')
-    return number
+from _options import add_cfg_options, count, tool_parser
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """Options of the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = tool_parser(__doc__)
     parser.add_argument('config', help='config file of the model')
     parser.add_argument(
         '--against', nargs='+', default=[], metavar='CONFIG', help='models to compare it with'
@@ -45,31 +32,22 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         '--size',
         nargs=2,
-        type=positive,
+        type=count,
         default=(512, 512),
         metavar=('H', 'W'),
         help='height and width of the images (512 512)',
     )
-    parser.add_argument('--batch', type=positive, default=1, metavar='N', help='images at once (1)')
-    parser.add_argument('--repeats', type=positive, default=7, metavar='N', help='turns (7)')
+    parser.add_argument('--batch', type=count, default=1, metavar='N', help='images at once (1)')
+    parser.add_argument('--repeats', type=count, default=7, metavar='N', help='turns (7)')
     parser.add_argument('--train', action='store_true', help='also measure a training step')
     parser.add_argument(
         '--channels-last', action='store_true', help='also with the channels-last memory format'
     )
     parser.add_argument('--bf16', action='store_true', help='also under bfloat16 autocast')
     parser.add_argument('--compile', action='store_true', help='also under torch.compile')
-    parser.add_argument('--threads', type=positive, metavar='N', help='threads of torch (its own)')
+    parser.add_argument('--threads', type=count, metavar='N', help='threads of torch (its own)')
     parser.add_argument('--out', metavar='DIR', help='folder for JSON, table and plot')
-    parser.add_argument(
-        '--safe-config', action='store_true', help='refuse a config that holds more than data'
-    )
-    parser.add_argument(
-        '--cfg-options',
-        nargs='+',
-        default=[],
-        metavar='KEY=VALUE',
-        help='change every config, such as model.backbone.broadcast=cb_s',
-    )
+    add_cfg_options(parser, 'model.backbone.broadcast=cb_s')
     return parser.parse_args(argv)
 
 

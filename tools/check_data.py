@@ -21,6 +21,8 @@ from __future__ import annotations
 import argparse
 import sys
 
+from _options import tool_parser
+
 SPLITS = {
     'ade20k': ('training', 'validation'),
     'coco': ('train2017', 'val2017'),
@@ -30,11 +32,7 @@ SPLITS = {
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = tool_parser(__doc__)
     parser.add_argument('dir', metavar='DIR', help='root folder of the data set')
     parser.add_argument('--dataset', required=True, choices=tuple(SPLITS), help='its layout')
     parser.add_argument('--quick', action='store_true', help='all names, but only a few files')

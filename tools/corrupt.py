@@ -16,14 +16,12 @@ from __future__ import annotations
 import argparse
 import sys
 
+from _options import tool_parser
+
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = tool_parser(__doc__)
     parser.add_argument('images', nargs='+', metavar='IMAGE', help='image files')
     parser.add_argument(
         '--corruption',

@@ -17,17 +17,15 @@ import sys
 import time
 from pathlib import Path
 
+from _options import tool_parser
+
 REPO = Path(__file__).resolve().parent.parent
 CONFIG = REPO / 'configs' / 'demo_upernet_vit_ti_cb.py'
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
     """The options."""
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = tool_parser(__doc__)
     parser.add_argument('--out', default='demo_out', metavar='DIR', help='default: demo_out')
     return parser.parse_args(argv)
 

@@ -15,16 +15,14 @@ from __future__ import annotations
 import argparse
 import sys
 
+from _options import tool_parser
+
 COMBINATIONS = ('R', 'W', 'G', 'R+W', 'W+G', 'R+G', 'R+W+G')
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = tool_parser(__doc__)
     parser.add_argument('patterns', nargs='*', metavar='PATTERN', help=' '.join(COMBINATIONS))
     parser.add_argument(
         '--grid', type=int, nargs=2, default=(14, 14), metavar=('ROWS', 'COLUMNS'), help='(14 14)'

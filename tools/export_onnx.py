@@ -11,35 +11,24 @@ written only if onnxruntime gives the same logits as torch at two sizes.
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from collections.abc import Sequence
 
-
-def size(text: str) -> tuple[int, int]:
-    """HEIGHTxWIDTH, both positive."""
-    match = re.fullmatch(r'([1-9]\d*)x([1-9]\d*)', text)
-    if not match:
-        raise argparse.ArgumentTypeError(f'{text!r} is not HEIGHTxWIDTH, such as 512x640')
-    return int(match[1]), int(match[2])
+from _options import add_cfg_options, add_trust_checkpoint, image_size, tool_parser
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """Options of the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = tool_parser(__doc__)
     parser.add_argument('config', help='config file of a segmentor')
     parser.add_argument('checkpoint', help='its trained weights')
     parser.add_argument('--out', required=True, help='ONNX file to write')
     parser.add_argument(
         '--check-sizes',
         nargs='+',
-        type=size,
+        type=image_size,
         default=[(256, 256), (200, 328)],
-        metavar='HxW',
+        metavar='N|HxW',
         help='image sizes to check at (default: 256x256 200x328)',
     )
     parser.add_argument(
@@ -48,21 +37,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         default=1e-4,
         help='accepted difference, as a share of the largest logit (default: %(default)s)',
     )
-    parser.add_argument(
-        '--safe-config', action='store_true', help='refuse a config that holds more than data'
-    )
-    parser.add_argument(
-        '--cfg-options',
-        nargs='+',
-        default=[],
-        metavar='KEY=VALUE',
-        help='change the config, such as model.decode_head.num_classes=11',
-    )
-    parser.add_argument(
-        '--trust-checkpoint',
-        action='store_true',
-        help='unpickle the checkpoint without limits: only if you trust its maker',
-    )
+    add_cfg_options(parser, 'model.decode_head.num_classes=11')
+    add_trust_checkpoint(parser)
     return parser.parse_args(argv)
 
 

@@ -19,14 +19,12 @@ import argparse
 import sys
 import time
 
+from _options import tool_parser
+
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = tool_parser(__doc__)
     parser.add_argument('dir', metavar='DIR', help='folder to make (new or empty)')
     parser.add_argument('--train', type=int, default=200, metavar='N', help='default: 200 pictures')
     parser.add_argument('--val', type=int, default=50, metavar='N', help='default: 50 pictures')

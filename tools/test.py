@@ -22,14 +22,12 @@ import argparse
 import os
 import sys
 
+from _options import add_cfg_options, add_running, add_trust_checkpoint, tool_parser
+
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
     """The options; nothing heavy is imported before they are right."""
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = tool_parser(__doc__)
     add = parser.add_argument
     add('config', metavar='CONFIG', help='config file')
     add('checkpoint', metavar='CHECKPOINT', help='weights of exactly this model')
@@ -48,26 +46,11 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     add('--show-dir', metavar='DIR', help='draw predictions over the images, there')
     add('--cache-mb', type=int, default=2048, metavar='N', help='most memory for decoded images '
         'and label maps, in MiB a process (2048)')  # fmt: skip
-    add('--amp', action='store_true', help='half precision: float16 on GPU, bfloat16 on CPU')
-    add('--channels-last', action='store_true', help='the memory format that most convolutions '
-        'prefer; same result')  # fmt: skip
-    add('--compile', action='store_true', help='torch.compile for backbone, neck and heads: '
-        'minutes at the start, less later; same result')  # fmt: skip
-    add('--data-root', metavar='DIR', help="folder of the data set, instead of the config's")
     add('--test-set', metavar='NAME', help='another test set of the config: imagenet-v2, '
         'imagenet-real or imagenet-a')  # fmt: skip
-    add('--cfg-options', nargs='+', default=[], metavar='KEY=VALUE', help='change the config, such '
-        'as test_dataloader.batch_size=4')  # fmt: skip
-    add('--trust-checkpoint', action='store_true', help='open a checkpoint that holds more than '
-        'weights: it can run any code')  # fmt: skip
-    add('--safe-config', action='store_true', help='refuse a config that holds more than data')
-    add('--normalization', metavar='NAME', help='mean and std of the images: imagenet, half '
-        '(127.5), clip, or weights to follow the weights')  # fmt: skip
-    add('--allow-broadcast-mismatch', action='store_true', help='take weights that say '
-        'that they were trained with another broadcast')  # fmt: skip
-    add('--launcher', choices=['none', 'pytorch', 'slurm', 'mpi'], default='none',
-        help='how the processes were started (default: none, one process)')  # fmt: skip
-    add('--local_rank', '--local-rank', type=int, default=0, help=argparse.SUPPRESS)
+    add_running(parser, 'half')
+    add_cfg_options(parser, 'test_dataloader.batch_size=4')
+    add_trust_checkpoint(parser)
     return parser.parse_args(argv)
 
 

@@ -22,37 +22,15 @@ the numbers, and IMAGE.html with --html.
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 
-
-def size(text: str) -> tuple[int, int]:
-    """SIDE or HEIGHTxWIDTH."""
-    match = re.fullmatch(r'([1-9]\d*)(?:x([1-9]\d*))?', text)
-    if not match:
-        raise argparse.ArgumentTypeError(f'{text!r} is not a size such as 224 or 512x640')
-    return int(match[1]), int(match[2] or match[1])
+from _options import add_attention_models, add_attention_output, attention_choices, tool_parser
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument('config', metavar='CONFIG', help='config file, or name of a timm ViT')
-    parser.add_argument('checkpoint', metavar='CHECKPOINT', help='its weights')
-    parser.add_argument('images', nargs='+', metavar='IMAGE', help='image files or folders')
-    parser.add_argument(
-        '--compare',
-        nargs=2,
-        metavar=('CONFIG', 'CHECKPOINT'),
-        help='a second model, shown beside the first',
-    )
-    parser.add_argument(
-        '--names', nargs='+', metavar='NAME', help='what to call the models (after their configs)'
-    )
+    parser = tool_parser(__doc__)
+    add_attention_models(parser, 'IMAGE', 'shown beside the first')
     parser.add_argument(
         '--layers',
         nargs='+',
@@ -78,27 +56,9 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
         '--opacity', type=float, default=0.7, metavar='O', help='of the map over the image (0.7)'
     )
     parser.add_argument('--html', action='store_true', help='write a page to explore by hand')
-    parser.add_argument(
-        '--size', type=size, metavar='N|HxW', help="resize every image (each image's own size)"
-    )
-    parser.add_argument(
-        '--format',
-        nargs='+',
-        choices=('png', 'svg', 'pdf'),
-        default=['png', 'svg'],
-        help='of the figures (png svg)',
-    )
-    parser.add_argument('--out', default='attention', metavar='DIR', help='folder (attention)')
-    parser.add_argument('--device', metavar='DEVICE', help='cpu, cuda, ... (a GPU if there is one)')
-    parser.add_argument(
-        '--safe-config', action='store_true', help='refuse configs that hold more than data'
-    )
-    parser.add_argument(
-        '--trust-checkpoint', action='store_true', help='let checkpoints run the code they hold'
-    )
+    add_attention_output(parser)
     args = parser.parse_args(argv)
-    if args.names and len(args.names) != 1 + bool(args.compare):
-        parser.error(f'--names: give {1 + bool(args.compare)}, one for each model')
+    args.models = attention_choices(parser, args)
     return args
 
 
@@ -112,12 +72,9 @@ def run(args: argparse.Namespace) -> None:
 
     if args.safe_config:
         safe_config.enable()
-    choices = [(args.config, args.checkpoint), *([args.compare] if args.compare else [])]
-    names = args.names or [None] * len(choices)
-    models = [ModelChoice(*choice, name) for choice, name in zip(choices, names, strict=True)]
     written = visualize(
         VisualizationOptions(
-            models,
+            [ModelChoice(*choice) for choice in args.models],
             args.images,
             Path(args.out),
             layers=args.layers,

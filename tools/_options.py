@@ -1,0 +1,115 @@
+"""Options that several tools have, each written once.
+
+Imports argparse alone: ``--help`` and a typo are answered before anything heavy is loaded, and
+importing ``cb_mm`` would load it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+
+
+def tool_parser(description: str) -> argparse.ArgumentParser:
+    """A parser that shows the examples of a tool as they are written."""
+    return argparse.ArgumentParser(
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+
+
+def count(text: str) -> int:
+    """A whole number from 1."""
+    if not re.fullmatch(r'[1-9]\d*', text, re.ASCII):
+        raise argparse.ArgumentTypeError(f'{text!r} is not a whole number from 1')
+    return int(text)
+
+
+def image_size(text: str) -> tuple[int, int]:
+    """SIDE or HEIGHTxWIDTH."""
+    match = re.fullmatch(r'([1-9]\d*)(?:x([1-9]\d*))?', text, re.ASCII)
+    if not match:
+        raise argparse.ArgumentTypeError(f'{text!r} is not a size such as 224 or 512x640')
+    return int(match[1]), int(match[2] or match[1])
+
+
+def add_safe_config(parser: argparse.ArgumentParser) -> None:
+    """For a tool that reads configs."""
+    parser.add_argument(
+        '--safe-config', action='store_true', help='refuse a config that holds more than data'
+    )
+
+
+def add_cfg_options(parser: argparse.ArgumentParser, example: str) -> None:
+    """For a tool that reads configs, and lets them be changed."""
+    parser.add_argument(
+        '--cfg-options',
+        nargs='+',
+        default=[],
+        metavar='KEY=VALUE',
+        help=f'change the config, such as {example}',
+    )
+    add_safe_config(parser)
+
+
+def add_trust_checkpoint(parser: argparse.ArgumentParser, files: str = 'a checkpoint') -> None:
+    """For a tool that reads checkpoints."""
+    parser.add_argument(
+        '--trust-checkpoint',
+        action='store_true',
+        help=f'open {files} with more than weights inside, which can run any code',
+    )
+
+
+def add_running(parser: argparse.ArgumentParser, precision: str) -> None:
+    """For training and testing: how the model runs, on how many processes, on which input."""
+    add = parser.add_argument
+    add('--data-root', metavar='DIR', help="folder of the data set, instead of the config's")
+    add('--amp', action='store_true', help=f'{precision} precision: float16 on GPU, bfloat16 on '
+        'CPU')  # fmt: skip
+    add('--channels-last', action='store_true', help='the memory format that most convolutions '
+        'prefer; same result')  # fmt: skip
+    add('--compile', action='store_true', help='torch.compile for backbone, neck and heads: '
+        'minutes at the start, less later; same result')  # fmt: skip
+    add('--normalization', metavar='NAME', help='mean and std of the images: imagenet, half '
+        '(127.5), clip, or weights to follow the weights')  # fmt: skip
+    add('--allow-broadcast-mismatch', action='store_true', help='take weights that say '
+        'that they were trained with another broadcast')  # fmt: skip
+    add('--launcher', choices=['none', 'pytorch', 'slurm', 'mpi'], default='none',
+        help='how the processes were started (default: none, one process)')  # fmt: skip
+    add('--local_rank', '--local-rank', type=int, default=0, help=argparse.SUPPRESS)
+
+
+def add_attention_models(parser: argparse.ArgumentParser, images: str, second: str) -> None:
+    """For the attention tools: one model or two, and the images."""
+    add = parser.add_argument
+    add('config', metavar='CONFIG', help='config file, or name of a timm ViT')
+    add('checkpoint', metavar='CHECKPOINT', help='its weights')
+    add('images', nargs='+', metavar=images, help='image files or folders')
+    add('--compare', nargs=2, metavar=('CONFIG', 'CHECKPOINT'), help=f'a second model, {second}')
+    add('--names', nargs='+', metavar='NAME', help='what to call the models (after their configs)')
+
+
+def add_attention_output(parser: argparse.ArgumentParser) -> None:
+    """For the attention tools: at which size, where to, on which device."""
+    add = parser.add_argument
+    add('--size', type=image_size, metavar='N|HxW',
+        help="resize every image (each image's own size)")  # fmt: skip
+    add('--format', nargs='+', choices=('png', 'svg', 'pdf'), default=['png', 'svg'],
+        help='of the figures (png svg)')  # fmt: skip
+    add('--out', default='attention', metavar='DIR', help='folder (attention)')
+    add('--device', metavar='DEVICE', help='cpu, cuda, ... (a GPU if there is one)')
+    add_safe_config(parser)
+    add_trust_checkpoint(parser)
+
+
+def attention_choices(
+    parser: argparse.ArgumentParser, args: argparse.Namespace
+) -> list[tuple[str, str, str | None]]:
+    """Config, checkpoint and name of each model that is asked for."""
+    pairs = [(args.config, args.checkpoint), *([args.compare] if args.compare else [])]
+    if args.names and len(args.names) != len(pairs):
+        parser.error(f'--names: give {len(pairs)}, one for each model')
+    names = args.names or [None] * len(pairs)
+    return [(*pair, name) for pair, name in zip(pairs, names, strict=True)]
