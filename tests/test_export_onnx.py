@@ -189,8 +189,8 @@ def test_help_needs_nothing_heavy():
     assert not any(name in done.stderr for name in ('| torch', '| numpy', '| mmengine'))
 
 
-@pytest.mark.parametrize('size', ['64x', '0x3', 'axb', '64x-1'])
+@pytest.mark.parametrize('size', ['64', '0x3', 'axb', '64x-1'])
 def test_sizes_are_checked(size):
     done = run('a.py', 'b.pth', '--out', 'c.onnx', '--check-sizes', size)
     assert done.returncode == 2
-    assert 'is not a size such as 224 or 512x640' in done.stderr
+    assert 'HEIGHTxWIDTH' in done.stderr

@@ -11,10 +11,19 @@ written only if onnxruntime gives the same logits as torch at two sizes.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 
-from _options import add_cfg_options, add_trust_checkpoint, image_size, tool_parser
+from _options import add_cfg_options, add_trust_checkpoint, tool_parser
+
+
+def size(text: str) -> tuple[int, int]:
+    """HEIGHTxWIDTH, both positive."""
+    match = re.fullmatch(r'([1-9]\d*)x([1-9]\d*)', text)
+    if not match:
+        raise argparse.ArgumentTypeError(f'{text!r} is not HEIGHTxWIDTH, such as 512x640')
+    return int(match[1]), int(match[2])
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -26,9 +35,9 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         '--check-sizes',
         nargs='+',
-        type=image_size,
+        type=size,
         default=[(256, 256), (200, 328)],
-        metavar='N|HxW',
+        metavar='HxW',
         help='image sizes to check at (default: 256x256 200x328)',
     )
     parser.add_argument(
