@@ -12,9 +12,9 @@ Examples:
   python benchmarks/camvid_study.py --report                      # of what is finished, at once
 
 Called again after a kill, it goes on where it was. A run in --out is not done again, even where its
-checkpoints are gone. Needs CamVid with images/{train,val}/*.jpg and annotations/{train,val}/*.png
-(labels 0 to 10, 11 for none), and weights of a plain ViT-Ti/16. About seven hours on two cores.
-Writes camvid_study.json, .md and .png.
+checkpoints are gone. Needs weights of a plain ViT-Ti/16, and CamVid with labels 0 to 10 and 11 for
+none: as the SegNet tutorial has it (train, trainannot, val, valannot), or in images/{train,val} and
+annotations/{train,val}. Seven to nine hours on two cores. Writes camvid_study.json, .md and .png.
 """
 
 from __future__ import annotations
@@ -51,7 +51,6 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
 
 def study(args: argparse.Namespace) -> str:
     """All runs that are missing, a report after each; returns its text."""
-    from parts.camvid import require_camvid
     from parts.camvid_report import write_report
     from parts.camvid_run import Run, Runner, Settings
     from parts.records import Records
@@ -73,10 +72,9 @@ def study(args: argparse.Namespace) -> str:
     todo = [] if args.report else [run for run in runs if run.key not in records.runs]
     if todo:
         camvid, weights = args.camvid.resolve(), args.weights.resolve()
-        require_camvid(camvid)
+        runner = Runner(settings, camvid, weights, args.work.resolve())
         if not weights.is_file() and any(run.start == 'imagenet' for run in todo):
             raise UserError(f'there is no file {weights}. Give weights of a ViT-Ti by --weights.')
-        runner = Runner(settings, camvid, weights, args.work.resolve())
         lengths = {run: settings.iterations(run.start) for run in todo}
         for run, record in side_by_side(runner.do, lengths, runner.iteration, args.jobs):
             records.add(run.key, record)

@@ -70,21 +70,21 @@ class Pipeline:
     """The steps, each of which does nothing when its result is there."""
 
     def __init__(self, args: argparse.Namespace) -> None:
+        from parts.camvid import find_camvid
+
         self.args = args
         self.work = args.work.resolve()
         self.camvid = args.camvid.resolve()
+        self.source = find_camvid(self.camvid)
         names = ('scenes', 'batch', 'pretrain', 'finetune', 'repeats', 'limit')
         settings = {name: getattr(args, name) for name in names}
         self.settings = settings
         self._check(settings)
 
     def _check(self, settings: dict[str, Any]) -> None:
-        from parts.camvid import require_camvid
-
         from cb_mm.atomic import write_atomically
         from cb_mm.errors import UserError
 
-        require_camvid(self.camvid)
         file = self.work / 'settings.json'
         if file.is_file() and json.loads(file.read_text()) != settings:
             raise UserError(f'{self.work} holds a pipeline of another size. Give another --work.')
@@ -137,9 +137,9 @@ class Pipeline:
         pairs = [self.finetuned(variant, p, 0) for variant in ('plain', 'cb')]
         a, b = ((pair / 'config.py', pair / f'iter_{self.args.finetune}.pth') for pair in pairs)
         self.call(
-            f'entropy {p}', 'analyze_attention.py', *a, self.camvid / 'images/val', '--compare', *b,
-            '--names', 'plain', 'CB', '--size', '192x256', '--limit', self.args.limit or 40,
-            '--out', self.work / f'entropy_{p}', '--format', 'png', '--overwrite',
+            f'entropy {p}', 'analyze_attention.py', *a, self.source.test_images(self.camvid),
+            '--compare', *b, '--names', 'plain', 'CB', '--size', '192x256',
+            '--limit', self.args.limit or 40, '--out', self.work / f'entropy_{p}', '--format', 'png', '--overwrite',
         )  # fmt: skip
 
     def finetuned(self, variant: str, p: int, f: int) -> Path:
@@ -148,13 +148,12 @@ class Pipeline:
 
     def _config(self, folder: Path, part: str, broadcast: str | None, iterations: int) -> Path:
         from mmengine.config import Config
-        from parts.camvid import CAMVID
         from parts.scenes import SCENES
         from parts.short_training import short_training
 
         from cb_mm.atomic import write_atomically
 
-        source, rate = {'scenes': (SCENES, 5e-4), 'camvid': (CAMVID, 3e-4)}[part]
+        source, rate = {'scenes': (SCENES, 5e-4), 'camvid': (self.source, 3e-4)}[part]
         data = source.config(128, (256, 192), self.args.batch, resize_test=True)
         head = dict(num_classes=len(source.classes), ignore_index=source.ignore)
         config = Config.fromfile(BENCHMARKS / 'parts' / 'pipeline_segmentor.py')

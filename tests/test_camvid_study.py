@@ -14,6 +14,7 @@ from mmengine.config import Config
 from tool import REPO
 
 sys.path.insert(0, str(REPO / 'benchmarks'))
+from parts.camvid import find_camvid
 from parts.camvid_report import lost, verdict
 from parts.camvid_run import Run, Runner, Settings
 from parts.records import Records
@@ -67,8 +68,8 @@ def test_two_models_from_the_start_to_the_report(camvid, tmp_path, capsys):
     assert capsys.readouterr().out == text[text.index('###') :]
 
 
-def test_models_differ_in_the_broadcast_alone(tmp_path):
-    runner = Runner(SETTINGS, tmp_path, tmp_path, tmp_path)
+def test_models_differ_in_the_broadcast_alone(camvid, tmp_path):
+    runner = Runner(SETTINGS, camvid, tmp_path, tmp_path)
     configs = {
         model: Config.fromfile(runner._config(Run('imagenet', model, 0))).to_dict()
         for model in ('none', 'cb', 'cb_all', 'cb_s')
@@ -84,6 +85,25 @@ def test_models_differ_in_the_broadcast_alone(tmp_path):
         'cb_s': ('cb_s', 'all'),
     }
     assert all(config == configs['none'] for config in configs.values())
+
+
+@pytest.mark.parametrize('suffix', ['.jpg', '.png'])
+@pytest.mark.parametrize(('images', 'labels'), [('images/{}', 'annotations/{}'), ('{}', '{}annot')])
+def test_layouts_of_camvid(images, labels, suffix, tmp_path):
+    """Both layouts, both formats; an image without a label map is no data set."""
+    for split in ('train', 'val'):
+        for folder, ending in ((images, suffix), (labels, '.png')):
+            (tmp_path / folder.format(split)).mkdir(parents=True)
+            (tmp_path / folder.format(split) / f'a{ending}').touch()
+    dataset = find_camvid(tmp_path).config(crop=224, scale=(480, 360), batch=4)['val_dataloader']
+    dataset = dataset['dataset']
+    assert dataset['img_suffix'] == suffix
+    assert dataset['data_prefix'] == dict(
+        img_path=images.format('val'), seg_map_path=labels.format('val')
+    )
+    (tmp_path / images.format('val') / f'b{suffix}').touch()
+    with pytest.raises(UserError, match='label maps'):
+        find_camvid(tmp_path)
 
 
 def record(clean: float, noise: float) -> dict:

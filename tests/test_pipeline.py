@@ -38,8 +38,9 @@ def test_another_size_does_not_meet_old_results(shared, tmp_path, capsys):
 @pytest.mark.parametrize(('part', 'classes'), [('scenes', 16), ('camvid', 11)])
 def test_both_halves_train_the_same_backbone(part, classes, tmp_path):
     for split in ('train', 'val'):
-        (tmp_path / 'images' / split).mkdir(parents=True)
-        (tmp_path / 'annotations' / split).mkdir(parents=True)
+        for name in (f'images/{split}/a.jpg', f'annotations/{split}/a.png'):
+            (tmp_path / name).parent.mkdir(parents=True)
+            (tmp_path / name).touch()
     args = module['parse_args'](['--camvid', str(tmp_path), '--work', str(tmp_path / 'work')])
     file = module['Pipeline'](args)._config(tmp_path / 'run', part, 'cb', 30)
     config = Config.fromfile(file)

@@ -8,23 +8,45 @@ from cb_mm.errors import UserError
 
 from .segmentation_data import Source
 
-IGNORE = 11
-CAMVID = Source(
-    dataset=dict(type='BaseSegDataset', data_root='camvid', img_suffix='.jpg'),
-    classes=(
-        *('sky', 'building', 'pole', 'road', 'pavement', 'tree', 'sign', 'fence', 'car'),
-        *('pedestrian', 'bicyclist'),
-    ),
-    train='train',
-    val='val',
-    ignore=IGNORE,
+CLASSES = (
+    *('sky', 'building', 'pole', 'road', 'pavement', 'tree', 'sign', 'fence', 'car'),
+    *('pedestrian', 'bicyclist'),
 )
+#: Folders of images and of label maps: ADE20K's way, and that of the SegNet tutorial, whose CamVid
+#: with 12 labels this is.
+LAYOUTS = (('images/{}', 'annotations/{}'), ('{}', '{}annot'))
+SUFFIXES = ('.jpg', '.png')
 
 
-def require_camvid(folder: Path) -> None:
-    """Say what is missing, before anything runs."""
-    for part in ('images/train', 'images/val', 'annotations/train', 'annotations/val'):
-        if not (folder / part).is_dir():
-            raise UserError(
-                f'CamVid is not at {folder}: there is no {part}. Give its folder by --camvid.'
+def find_camvid(folder: Path) -> Source:
+    """CamVid as it lies there.
+
+    Raises:
+        UserError: It does not; says what was looked for.
+    """
+    for images, labels in LAYOUTS:
+        for suffix in SUFFIXES:
+            source = Source(
+                dataset=dict(type='BaseSegDataset', data_root='camvid', img_suffix=suffix),
+                classes=CLASSES,
+                train='train',
+                val='val',
+                ignore=11,
+                images=images,
+                labels=labels,
             )
+            if all(_pairs(folder, source, split) for split in (source.train, source.val)):
+                return source
+    raise UserError(
+        f'CamVid is not at {folder}: there are no images (.jpg or .png) with label maps (.png) of '
+        'the same names in images/train, annotations/train, images/val and annotations/val, nor in '
+        'train, trainannot, val and valannot. Give its folder by --camvid.'
+    )
+
+
+def _pairs(folder: Path, source: Source, split: str) -> bool:
+    """Whether there is an image, and every image has a label map."""
+    images = (folder / source.images.format(split)).glob(f'*{source.dataset["img_suffix"]}')
+    labels = {file.stem for file in (folder / source.labels.format(split)).glob('*.png')}
+    stems = {file.stem for file in images}
+    return bool(stems) and stems <= labels

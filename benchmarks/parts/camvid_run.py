@@ -12,7 +12,7 @@ from mmengine.config import Config
 
 from cb_mm.atomic import write_atomically
 
-from .camvid import CAMVID
+from .camvid import find_camvid
 from .camvid_models import MODELS, NEW_LAYERS, STARTS
 from .short_training import short_training
 from .tool_call import call_tool
@@ -54,6 +54,7 @@ class Runner:
 
     def __init__(self, settings: Settings, camvid: Path, weights: Path, work: Path) -> None:
         self.settings, self.camvid, self.weights, self.work = settings, camvid, weights, work
+        self.source = find_camvid(camvid)
 
     def folder(self, run: Run) -> Path:
         """Where everything of a run is."""
@@ -85,7 +86,7 @@ class Runner:
             '--repeats', self.settings.repeats, '--out', folder / 'test', *limit, log=log,
         )  # fmt: skip
         call_tool(
-            'analyze_attention.py', config, checkpoint, self.camvid / 'images/val',
+            'analyze_attention.py', config, checkpoint, self.source.test_images(self.camvid),
             '--limit', self.settings.attention_images, '--format', 'png',
             '--out', folder / 'attention', log=log,
         )  # fmt: skip
@@ -102,10 +103,11 @@ class Runner:
         file = self.folder(run) / 'config.py'
         if file.is_file():
             return file
-        images = len(list((self.camvid / 'images' / 'val').glob('*.jpg')))
+        suffix = self.source.dataset['img_suffix']
+        images = len(list(self.source.test_images(self.camvid).glob(f'*{suffix}')))
         config = Config.fromfile(Path(__file__).with_name('camvid_upernet.py'))
         for part in (
-            CAMVID.config(crop=224, scale=(480, 360), batch=self.settings.batch),
+            self.source.config(crop=224, scale=(480, 360), batch=self.settings.batch),
             short_training(
                 self.settings.iterations(run.start),
                 STARTS[run.start].rate,

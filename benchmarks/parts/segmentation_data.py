@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 
 @dataclass(frozen=True)
 class Source:
-    """A data set with images/TRAIN, images/VAL, annotations/TRAIN and annotations/VAL.
+    """A data set with a folder of images and one of label maps for each split.
 
     Attributes:
         dataset: Its config, but for paths, classes and pipeline.
         classes: Their names.
-        train: Name of the folders to train on.
-        val: Name of the folders to test on.
+        train: Name of the split to train on.
+        val: Name of the split to test on.
         ignore: The label that stands for nothing.
         loading: Options of LoadAnnotations.
         crop: Options of RandomCrop.
+        images: Folder of the images of a split.
+        labels: Folder of its label maps.
     """
 
     dataset: dict[str, Any]
@@ -27,6 +30,8 @@ class Source:
     ignore: int = 255
     loading: dict[str, Any] = field(default_factory=dict)
     crop: dict[str, Any] = field(default_factory=dict)
+    images: str = 'images/{}'
+    labels: str = 'annotations/{}'
 
     def config(
         self, crop: int, scale: tuple[int, int], batch: int, resize_test: bool = False
@@ -67,9 +72,15 @@ class Source:
             test_evaluator=metric,
         )
 
+    def test_images(self, root: Path) -> Path:
+        """Their folder."""
+        return root / self.images.format(self.val)
+
     def _dataset(self, split: str, pipeline: list[dict[str, Any]]) -> dict[str, Any]:
         return dict(
-            data_prefix=dict(img_path=f'images/{split}', seg_map_path=f'annotations/{split}'),
+            data_prefix=dict(
+                img_path=self.images.format(split), seg_map_path=self.labels.format(split)
+            ),
             seg_map_suffix='.png',
             metainfo=dict(classes=self.classes),
             pipeline=pipeline,
