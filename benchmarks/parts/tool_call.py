@@ -9,6 +9,13 @@ from pathlib import Path
 
 from cb_mm.errors import UserError
 
+#: glibc gives large blocks back to the system and gets them anew, page by page, in every
+#: training step. Told to keep them, a step of the CamVid study takes 0.9 of the time. Other
+#: systems ignore it.
+KEEP_MEMORY = ':'.join(
+    f'glibc.malloc.{name}={value}'
+    for name, value in dict(hugetlb=1, mmap_max=0, trim_threshold=2**35, top_pad=2**28).items()
+)
 TOOLS = Path(__file__).resolve().parent.parent.parent / 'tools'
 
 
@@ -19,7 +26,7 @@ def call_tool(tool: str, *words: object, log: Path, threads: int = 1) -> None:
         UserError: It failed; the last line of the log is part of the message.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
-    env = {**os.environ, 'OMP_NUM_THREADS': str(threads)}
+    env = {'GLIBC_TUNABLES': KEEP_MEMORY, **os.environ, 'OMP_NUM_THREADS': str(threads)}
     command = [sys.executable, str(TOOLS / tool), *map(str, words)]
     with log.open('a') as stream:
         done = subprocess.run(command, env=env, cwd=log.parent, stdout=stream, stderr=stream)

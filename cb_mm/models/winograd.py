@@ -23,6 +23,9 @@ from torch.autograd.function import once_differentiable
 
 _POINTS = (0.0, 0.5**0.5, -(0.5**0.5), 2**0.5, -(2**0.5))
 _TILE, _WINDOW = 4, 6  # outputs and inputs along a side
+# From here on it took at most 0.8 of the direct way's time on one core, in training 0.7; with 64
+# channels the transforms eat the gain.
+_CHANNELS, _PLACES = 128, 3000
 
 
 def conv2d(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -38,7 +41,8 @@ def conv2d(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 def _pays(x: Tensor, weight: Tensor) -> bool:
     if torch.compiler.is_compiling() or torch.jit.is_tracing():
         return False
-    wide_and_large = min(weight.shape[:2]) >= 256 and x.shape[2] * x.shape[3] >= 4096
+    batch, _, height, width = x.shape
+    wide_and_large = min(weight.shape[:2]) >= _CHANNELS and batch * height * width >= _PLACES
     plain = x.device.type == 'cpu' and x.dtype == weight.dtype == torch.float32
     return (
         wide_and_large
