@@ -139,7 +139,8 @@ class Pipeline:
         self.call(
             f'entropy {p}', 'analyze_attention.py', *a, self.source.test_images(self.camvid),
             '--compare', *b, '--names', 'plain', 'CB', '--size', '192x256',
-            '--limit', self.args.limit or 40, '--out', self.work / f'entropy_{p}', '--format', 'png', '--overwrite',
+            '--limit', self.args.limit or 40, '--out', self.work / f'entropy_{p}',
+            '--format', 'png', '--overwrite',
         )  # fmt: skip
 
     def finetuned(self, variant: str, p: int, f: int) -> Path:

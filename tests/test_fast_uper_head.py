@@ -216,12 +216,16 @@ def test_winograd_gradients(size, which):
 
 
 @pytest.mark.slow
-def test_outputs_equal_at_the_paper_width():
-    """512 channels at a size where every shorter way is taken."""
-    slow, fast = pair(channels=512)
-    maps = images([(64, 68), (32, 34), (16, 17), (8, 9)], batch=1)
+@pytest.mark.parametrize(('channels', 'batch', 'size'), [(512, 1, (64, 68)), (128, 4, (28, 30))])
+def test_outputs_equal_where_every_shorter_way_is_taken(channels, batch, size):
+    """The paper's 512 channels, and the least that Winograd's way is for."""
+    slow, fast = pair(channels=channels)
+    maps = images([tuple(-(-side // 2**level) for side in size) for level in range(4)], batch=batch)
     with torch.no_grad():
-        assert winograd._pays(torch.zeros(1, 512, 64, 68), fast.fpn_convs[0].conv.weight)
+        conv = fast.fpn_convs[0].conv
+        assert winograd._pays(torch.zeros(batch, channels, *size), conv.weight)
+        assert not winograd._pays(torch.zeros(1, channels, 28, 30), conv.weight)
+        assert not winograd._pays(torch.zeros(batch, 64, *size), conv.weight[:64, :64])
         ours, theirs = fast.eval()(maps), slow.eval()(maps)
     assert 1 < theirs.std() < 100
     assert (ours - theirs).abs().max() < 1e-4 * theirs.abs().max()
