@@ -43,7 +43,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     add('--repeats', type=int, default=1, metavar='N', help='passes of a random corruption (1)')
     add('--limit', type=int, metavar='N', help='test on the first N images alone')
     add('--attention-images', type=int, default=25, metavar='N', help='for the attention (25)')
-    add('--jobs', type=int, default=2, metavar='N', help='runs at a time, a thread each (2)')
+    add('--jobs', type=int, default=2, metavar='N', help='runs at a time, sharing the cores (2)')
     add('--report', action='store_true', help='write the report of what is finished, and stop')
     counts = ('seeds', 'imagenet', 'scratch', 'batch', 'repeats', 'attention_images', 'jobs')
     return parse_counts(parser, argv, counts)
@@ -51,6 +51,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
 
 def study(args: argparse.Namespace) -> str:
     """All runs that are missing, a report after each; returns its text."""
+    import torch
     from parts.camvid_report import write_report
     from parts.camvid_run import Run, Runner, Settings
     from parts.records import Records
@@ -72,7 +73,8 @@ def study(args: argparse.Namespace) -> str:
     todo = [] if args.report else [run for run in runs if run.key not in records.runs]
     if todo:
         camvid, weights = args.camvid.resolve(), args.weights.resolve()
-        runner = Runner(settings, camvid, weights, args.work.resolve())
+        threads = max(torch.get_num_threads() // args.jobs, 1)
+        runner = Runner(settings, camvid, weights, args.work.resolve(), threads)
         if not weights.is_file() and any(run.start == 'imagenet' for run in todo):
             raise UserError(f'there is no file {weights}. Give weights of a ViT-Ti by --weights.')
         lengths = {run: settings.iterations(run.start) for run in todo}

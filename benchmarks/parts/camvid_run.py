@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +53,11 @@ class Settings:
 class Runner:
     """Does runs, each step only where its result is not there yet."""
 
-    def __init__(self, settings: Settings, camvid: Path, weights: Path, work: Path) -> None:
+    def __init__(
+        self, settings: Settings, camvid: Path, weights: Path, work: Path, threads: int = 1
+    ) -> None:
         self.settings, self.camvid, self.weights, self.work = settings, camvid, weights, work
+        self.call = partial(call_tool, threads=threads)
         self.source = find_camvid(camvid)
 
     def folder(self, run: Run) -> Path:
@@ -75,17 +79,17 @@ class Runner:
             init = []
             if run.start == 'imagenet':  # CB in plain weights is what this half is about
                 init = ['--init', self.weights, '--allow-broadcast-mismatch']
-            call_tool(
+            self.call(
                 'train.py', config, '--data-root', self.camvid, '--work-dir', folder,
                 '--seed', run.seed, '--resume', *init, log=log,
             )  # fmt: skip
         trained = time.monotonic()
         limit = ['--limit', self.settings.limit] if self.settings.limit else []
-        call_tool(
+        self.call(
             'test.py', config, checkpoint, '--suite', 'table9', '--data-root', self.camvid,
             '--repeats', self.settings.repeats, '--out', folder / 'test', *limit, log=log,
         )  # fmt: skip
-        call_tool(
+        self.call(
             'analyze_attention.py', config, checkpoint, self.source.test_images(self.camvid),
             '--limit', self.settings.attention_images, '--format', 'png',
             '--out', folder / 'attention', log=log,
