@@ -116,6 +116,7 @@ def plot(report: dict) -> bytes:
 
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator, StrMethodFormatter
 
     rows, slope = report['tokens']['rows'], report['tokens']['exponent']
     tokens = [row['tokens'] for row in rows]
@@ -130,6 +131,9 @@ def plot(report: dict) -> bytes:
     right.set_title(f'memory: exponent {slope["memory"]:.2f} (from {tokens[2]})', fontsize=9)
     for axis in (left, right):
         axis.set_xticks(tokens, [str(count) for count in tokens], fontsize=8)
+        # 1, 2 and 5 of every decade: an axis of less than one has labels, too
+        axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.yaxis.set_major_formatter(StrMethodFormatter('{x:g}'))
         axis.minorticks_off()
         axis.set_xlabel('tokens')
         axis.grid(alpha=0.3)
