@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
+import runpy
 
 import cv2
 import pytest
 import torch
 from mmengine.registry import MODELS, DefaultScope
-from tool import REPO, TOOLS
+from tool import REPO, main_of
 
 from cb_mm.config import load_config, replace_sync_bn
 from cb_mm.models import TimmCB
@@ -63,17 +63,10 @@ def test_strides_and_channels_of_the_page():
     assert f'| PiT-B | {" | ".join(cells)} |' in PAGE
 
 
-def load_script(path):
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_growth_benchmark_runs(tmp_path, capsys):
-    script = load_script(REPO / 'benchmarks' / 'sparse_attention.py')
+    main = runpy.run_path(str(REPO / 'benchmarks' / 'sparse_attention.py'))['main']
     words = ['--sides', '6', '12', '--repeats', '1', '--fit-from', '1', '--out', str(tmp_path)]
-    assert script.main(words) == 0
+    assert main(words) == 0
     content = json.loads((tmp_path / 'sparse_attention.json').read_text())
     assert {'dense, fused', 'dense, plain', 'sparse W', 'sparse R+W+G'} == set(content['forward'])
     slopes = content['forward']['dense, plain']['exponent']
@@ -83,10 +76,9 @@ def test_growth_benchmark_runs(tmp_path, capsys):
 
 
 def test_draws_patterns(tmp_path):
-    script = load_script(TOOLS / 'draw_patterns.py')
     out = tmp_path / 'p.png'
     words = ['R', 'W+G', '--grid', '9', '13', '--block', '3', '--seed', '2', '--out', str(out)]
-    assert script.main(words) == 0
+    assert main_of('draw_patterns.py')(words) == 0
     picture = cv2.imread(str(out))
     assert picture is not None
     colours = {tuple(int(c) for c in colour) for colour in picture.reshape(-1, 3)}
@@ -103,9 +95,8 @@ def test_draws_patterns(tmp_path):
     ],
 )
 def test_wrong_options_of_the_tool(words, message, capsys):
-    script = load_script(TOOLS / 'draw_patterns.py')
     try:
-        code = script.main(words)
+        code = main_of('draw_patterns.py')(words)
     except SystemExit as error:
         code = error.code
     assert code == 2
