@@ -15,7 +15,7 @@ from tool import REPO
 
 sys.path.insert(0, str(REPO / 'benchmarks'))
 from parts.camvid import find_camvid
-from parts.camvid_report import lost, verdict
+from parts.camvid_report import _windows, lost, verdict
 from parts.camvid_run import Run, Runner, Settings
 from parts.records import Records
 from parts.seed_by_seed import by_start, gap, score
@@ -59,6 +59,8 @@ def test_two_models_from_the_start_to_the_report(camvid, tmp_path, capsys):
         assert len(record['cells']) == 6
         assert len(record['entropy']) == len(record['reach']) == 12
         assert list(record['curve']) == ['1', '2']
+        assert 0 <= record['windows'] <= 100
+        assert record['windows'] != record['cells']['clean']['mIoU']  # images are larger
     assert (tmp_path / 'out' / 'camvid_study.png').read_bytes().startswith(b'\x89PNG')
 
     # Where the results are, nothing is done again: the work may even be gone.
@@ -140,6 +142,22 @@ def test_an_interval_beside_zero_is_a_difference(values, word):
         for model, value in (('none', 0), ('cb', value))
     }
     assert verdict(gap(by_start(runs)['scratch'], 'cb', score('clean'))) == word
+
+
+def test_runs_without_windows_are_left_out_of_their_table():
+    """Runs of none at seeds 1 and 2, of CB at all three; CB_S has none."""
+    runs = {
+        f'scratch/{model}/{seed}': record(0, 0)
+        for model in ('none', 'cb', 'cb_s')
+        for seed in range(3)
+    }
+    assert _windows(by_start(runs)['scratch']) == []
+    for key, value in {'none/1': 30, 'none/2': 31, 'cb/0': 99, 'cb/1': 32, 'cb/2': 33}.items():
+        runs[f'scratch/{key}']['windows'] = value
+    _, text = _windows(by_start(runs)['scratch'])
+    assert '| none | 2 | 30.50 (sd 0.71) |' in text
+    assert '| CB, upper layers | 3 | 54.67 (sd 38.40) | +2.00 | +2.00 to +2.00 | better |' in text
+    assert 'CB_S' not in text
 
 
 def test_runs_of_other_settings_are_not_mixed(tmp_path):

@@ -53,10 +53,8 @@ def _tables(models: Models) -> list[str]:
     others = [model for model in models if model != 'none']
     return [
         '**Clean images** (mIoU, per cent)',
-        table(
-            ['model', 'seeds', 'mIoU', 'minus none, seed by seed', '95 % interval', ''],
-            [_clean_row(models, model) for model in models],
-        ),
+        _clean(models, score(CLEAN)),
+        *_windows(models),
         '**Under corruption**: mIoU of none, and minus none with its 95 % interval',
         table(
             ['corruption', 'none', *(MODELS[model].title for model in others)],
@@ -95,12 +93,32 @@ def _mean(models: Models, model: str, measure: Measure) -> str:
     return f'{summarize(values).mean:.2f}' if values else '–'
 
 
-def _clean_row(models: Models, model: str) -> list[str]:
-    values = summarize([score(CLEAN)(record) for record in models[model].values()])
+def _windows(models: Models) -> list[str]:
+    """A table of the runs that were tested in windows, too."""
+    tested = {
+        model: {seed: record for seed, record in seeds.items() if 'windows' in record}
+        for model, seeds in models.items()
+    }
+    tested = {model: seeds for model, seeds in tested.items() if seeds}
+    if not tested:
+        return []
+    title = '**Clean images in windows of the size that was trained on** (mIoU, per cent)'
+    return [title, _clean(tested, lambda record: record['windows'])]
+
+
+def _clean(models: Models, measure: Measure) -> str:
+    return table(
+        ['model', 'seeds', 'mIoU', 'minus none, seed by seed', '95 % interval', ''],
+        [_clean_row(models, model, measure) for model in models],
+    )
+
+
+def _clean_row(models: Models, model: str, measure: Measure) -> list[str]:
+    values = summarize([measure(record) for record in models[model].values()])
     row = [MODELS[model].title, str(values.n), with_spread(values)]
     if model == 'none':
         return [*row, '', '', '']
-    value = gap(models, model, score(CLEAN))
+    value = gap(models, model, measure)
     if value is None:
         return [*row, '–', '–', '']
     return [*row, f'{value.mean:+.2f}', interval((value.low, value.high)), verdict(value)]
