@@ -152,6 +152,8 @@ def _arguments(node: dict, scope: str, path: list[str]) -> set[str] | None:
     """Names that the class of this dict takes; None where any name may be right."""
     if path and path[-1].endswith('_dataloader'):
         return {*inspect.signature(DataLoader.__init__).parameters, 'dataset', 'sampler'}
+    if path == ['model', 'test_cfg'] and scope == 'mmseg':  # no class, but these are read
+        return {'mode', 'crop_size', 'stride'}
     if 'type' not in node:
         return set()
     built = _find_class(node['type'], scope)

@@ -193,6 +193,14 @@ def test_mask_rcnn_recipe_as_data():
     assert cropped[2].scales == plain[0].scales
 
 
+def test_windows_can_be_asked_for():
+    """Keys that no class of the config names, and that mmseg reads."""
+    words = ('mode=slide', 'crop_size=(512,512)', 'stride=(341,341)')
+    options = [f'model.test_cfg.{word}' for word in words]
+    config = load_config(CONFIGS / 'upernet_vit_ti_cb.py', options)
+    assert config.model.test_cfg == dict(mode='slide', crop_size=(512, 512), stride=(341, 341))
+
+
 def test_demo_classes_are_those_of_the_scenes():
     config = read('demo_upernet_vit_ti_cb')
     assert tuple(config.train_dataloader.dataset.metainfo.classes) == SCENE_CLASSES

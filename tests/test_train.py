@@ -245,6 +245,8 @@ def test_real_recipes_on_real_files(shared, tmp_path):
          'Did you mean "broadcast"?'),
         (['configs/upernet_vit_s_cb.py', '--cfg-options', 'model.decode_head.chanels=5'],
          'Did you mean "channels"?'),
+        (['configs/upernet_vit_s_cb.py', '--cfg-options', 'model.test_cfg.strid=5'],
+         'Did you mean "stride"?'),
         (['configs/upernet_vit_s_cb.py', '--cfg-options', 'data_root=x'], 'has no effect'),
         (['configs/upernet_vit_s_cb.py', '--cfg-options', 'train_cfg'], 'key=value'),
         (['configs/upernet_vit_s_cb.py', '--data-root', 'nowhere'], 'nowhere is not a folder'),
