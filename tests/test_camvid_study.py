@@ -60,8 +60,12 @@ def test_two_models_from_the_start_to_the_report(camvid, tmp_path, capsys):
         assert len(record['entropy']) == len(record['reach']) == 12
         assert list(record['curve']) == ['1', '2']
         assert 0 <= record['windows'] <= 100
-        assert record['windows'] != record['cells']['clean']['mIoU']  # images are larger
     assert (tmp_path / 'out' / 'camvid_study.png').read_bytes().startswith(b'\x89PNG')
+    folder = tmp_path / 'work' / 'scratch' / 'cb' / '0'
+    whole, windows = (Config.fromfile(folder / name).model for name in ('config.py', 'windows.py'))
+    assert whole.pop('test_cfg') == dict(mode='whole')
+    assert windows.pop('test_cfg') == dict(mode='slide', crop_size=(224, 224), stride=(136, 128))
+    assert whole == windows
 
     # Where the results are, nothing is done again: the work may even be gone.
     (tmp_path / 'work').rename(tmp_path / 'gone')
