@@ -132,13 +132,18 @@ def test_models_are_compared_seed_by_seed():
     # Differences 1 and 2: mean 1.5, t(1 degree of freedom) 12.706 × 0.7071 / sqrt(2) = 6.353.
     assert (clean.n, clean.mean) == (2, 1.5)
     assert clean.high == pytest.approx(1.5 + 6.353, abs=1e-3)
-    assert verdict(clean) == 'no difference shown'
+    assert verdict(clean) == 'two seeds are too few'
     # Noise costs none 10 and 11 points, CB 8 and 8.
     assert gap(models, 'cb', lost).mean == pytest.approx(-2.5)
     assert gap(models, 'cb_s', lost) is None
 
 
-@pytest.mark.parametrize(('values', 'word'), [((3, 3.1), 'better'), ((-3, -3.1), 'worse')])
+@pytest.mark.parametrize(('values', 'word'), [
+    ((3, 3.1, 3.2), 'better'),
+    ((-3, -3.1, -3.2), 'worse'),
+    ((-3, 0, 3.1), 'no difference shown'),
+    ((3, 3.1), 'two seeds are too few'),
+])  # fmt: skip
 def test_an_interval_beside_zero_is_a_difference(values, word):
     runs = {
         f'scratch/{model}/{seed}': record(value, 0)
@@ -160,7 +165,7 @@ def test_runs_without_windows_are_left_out_of_their_table():
         runs[f'scratch/{key}']['windows'] = value
     _, text = _windows(by_start(runs)['scratch'])
     assert '| none | 2 | 30.50 (sd 0.71) |' in text
-    assert '| CB, upper layers | 3 | 54.67 (sd 38.40) | +2.00 | +2.00 to +2.00 | better |' in text
+    assert '| CB, upper layers | 3 | 54.67 (sd 38.40) | +2.00 | +2.00 to +2.00 | two' in text
     assert 'CB_S' not in text
 
 

@@ -43,6 +43,8 @@ def verdict(value: Summary | None) -> str:
     """What an interval says."""
     if value is None or value.low is None:
         return 'one seed says nothing'
+    if value.n < 3:  # two differences may lie close together by chance, and the interval with them
+        return 'two seeds are too few'
     if value.low <= 0 <= value.high:
         return 'no difference shown'
     return 'better' if value.low > 0 else 'worse'
