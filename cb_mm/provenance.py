@@ -140,8 +140,11 @@ def check_start(file: str, content: Any, model: nn.Module, allow: bool = False) 
     trained, own = Provenance.of_checkpoint(content), Provenance.of_model(model)
     if own is None:
         return ''
-    # Λ = 0 adds nothing: the model is the plain one until it learns otherwise.
-    unchanged = own.broadcast == 'cb_s' and getattr(model, 'scale_init', 0.0) == 0
+    # If it starts as the identity, the model is the plain one until it learns otherwise.
+    starts = [
+        part.identity_at_init for part in model.modules() if hasattr(part, 'identity_at_init')
+    ]
+    unchanged = own.broadcast is not None and all(starts)
     if trained is not None:
         skipped = getattr(model, 'out_indices', ()) if getattr(model, 'skip_out_layers', 0) else ()
         expected = tuple(i for i in trained.layers if i not in skipped)
@@ -154,7 +157,10 @@ def check_start(file: str, content: Any, model: nn.Module, allow: bool = False) 
                 else ''
             )
         if trained.broadcast is None and unchanged:
-            return 'trained with no broadcast; CB_S starts at Λ = 0, so nothing changes at first'
+            return (
+                f'trained with no broadcast; {own.broadcast} starts as the identity (CB_S: Λ = 0), '
+                'so nothing changes at first'
+            )
         if not allow:
             raise UserError(_refusal(file, trained, own))
         if trained.broadcast is not None:

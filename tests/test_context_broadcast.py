@@ -7,20 +7,26 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from timm.models.vision_transformer import Block, ParallelScalingBlock
+from timm.models.vision_transformer import Block, ParallelScalingBlock, VisionTransformer
 from torch import nn
 
+from cb_mm import add_context_broadcast
 from cb_mm.errors import UserError
+from cb_mm.models import TimmCB, ViTCB
 from cb_mm.models.context_broadcast import (
     BROADCASTS,
     POSITIONS,
+    ContextBroadcast,
     attach,
     build_broadcast,
     place,
     resolve_layers,
 )
+from cb_mm.models.with_broadcast import with_broadcast
+from cb_mm.provenance import Provenance
+from cb_mm.weights import load_weights
 
-WIDTH = 24
+WIDTH = 96  # SE's hidden layer then has 6 channels: enough for its ReLU to matter
 
 
 def tokens(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
@@ -51,7 +57,9 @@ def formula(kind: str, module: nn.Module, x: torch.Tensor, skip: int = 0) -> tor
         elif kind == 'cb_hybrid':
             rows.append(xi * x0 + (xi + mean) / 2)
         else:
-            hidden = torch.relu(mean @ module.fc1.weight.T + module.fc1.bias)
+            hidden = mean @ module.fc1.weight.T + module.fc1.bias
+            assert (hidden < 0).any()  # or this would not tell SE from SE without its ReLU
+            hidden = torch.where(hidden > 0, hidden, 0)
             rows.append(xi * torch.sigmoid(hidden @ module.fc2.weight.T + module.fc2.bias))
     return torch.stack(rows, dim=1)
 
@@ -213,3 +221,82 @@ def test_layers(layers, depth, expected):
 def test_wrong_options_say_what_is_wrong(call, message):
     with pytest.raises(UserError, match=message):
         call()
+
+
+class Tilted(ContextBroadcast):
+    """As CONTRIBUTING says: ``x_i -> x_i + W mean_j x_j``, with W = 0 at first."""
+
+    identity_at_init = True
+
+    def __init__(self, width: int, skip_tokens: int = 0) -> None:
+        super().__init__(skip_tokens)
+        self.mix = nn.Linear(width, width, bias=False)
+        nn.init.zeros_(self.mix.weight)
+
+    def forward(self, x: torch.Tensor, real: torch.Tensor | None = None) -> torch.Tensor:
+        return x + self.mix(self.mean(x, real).to(x.dtype))
+
+
+PVT = dict(
+    type='mmdet.PyramidVisionTransformer', embed_dims=8, num_layers=[1, 1, 1, 1],
+    num_heads=[1, 1, 2, 2], sr_ratios=[2, 2, 1, 1],
+)  # fmt: skip
+SMALL = dict(patch_size=8, embed_dim=24, depth=4, num_heads=3)
+SMALL_TIMM = dict(model_name='vit_tiny_patch16_224', img_size=32, model_kwargs=dict(depth=2))
+
+
+def inserted(name: str) -> nn.Module:
+    model = VisionTransformer(img_size=32, num_classes=0, global_pool='', **SMALL)
+    add_context_broadcast(model, name)
+    return model
+
+
+@pytest.mark.parametrize(
+    'build',
+    [
+        lambda name: ViTCB(SMALL, broadcast=name, out_indices=(3,), pyramid=False, img_size=32),
+        lambda name: TimmCB(**SMALL_TIMM, broadcast=name, out_indices=(1,), pyramid=False),
+        lambda name: with_broadcast(PVT, broadcast=name),
+        inserted,
+    ],
+    ids=['ViTCB', 'TimmCB', 'WithCB', 'add_context_broadcast'],
+)
+def test_a_variant_added_as_contributing_says_trains(build, monkeypatch):
+    monkeypatch.setitem(BROADCASTS, 'tilted', Tilted)
+    torch.manual_seed(0)
+    model = build('tilted').train()
+    variants = [module for module in model.modules() if isinstance(module, Tilted)]
+    assert variants
+    for _ in range(2):
+        maps = model(tokens(2, 3, 32, 32))
+        maps = [maps] if isinstance(maps, torch.Tensor) else maps
+        sum((m * tokens(*m.shape, seed=3)).sum() for m in maps).backward()
+        with torch.no_grad():
+            for variant in variants:
+                assert variant.mix.weight.grad.abs().sum() > 0
+                variant.mix.weight -= 1e-3 * variant.mix.weight.grad
+
+
+def test_a_variant_that_starts_as_the_identity_takes_plain_weights(tmp_path, monkeypatch):
+    """With and without a record in the file; a variant which does not is told."""
+    monkeypatch.setitem(BROADCASTS, 'tilted', Tilted)
+    plain = ViTCB(SMALL, img_size=32, out_indices=(3,), pyramid=False)
+    meta = {'cb_mm': Provenance.of_model(plain).to_meta()}
+    for content in (plain.state_dict(), {'state_dict': plain.state_dict(), 'meta': meta}):
+        torch.save(content, tmp_path / 'plain.pth')
+        model = ViTCB(SMALL, broadcast='tilted', img_size=32, out_indices=(3,), pyramid=False)
+        assert 'CAUTION' not in str(load_weights(model, tmp_path / 'plain.pth'))
+        monkeypatch.setattr(Tilted, 'identity_at_init', False)
+        if 'meta' in content:
+            with pytest.raises(UserError, match='trained with no broadcast'):
+                load_weights(model, tmp_path / 'plain.pth')
+        else:
+            assert 'CAUTION' in str(load_weights(model, tmp_path / 'plain.pth'))
+        monkeypatch.setattr(Tilted, 'identity_at_init', True)
+
+
+def test_a_variant_with_a_width_is_refused_where_the_width_is_not_known(monkeypatch):
+    monkeypatch.setitem(BROADCASTS, 'tilted', Tilted)
+    model = VisionTransformer(img_size=32, num_classes=0, **SMALL)
+    with pytest.raises(UserError, match=r"blocks\.2\.norm2 is not known.*'tilted' needs it"):
+        add_context_broadcast(model, 'tilted', pattern='blocks.*.norm2')

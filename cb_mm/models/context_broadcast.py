@@ -8,6 +8,7 @@ kind see `insertion.add_context_broadcast`.
 from __future__ import annotations
 
 import difflib
+import inspect
 from collections.abc import Iterable
 
 import torch
@@ -19,12 +20,28 @@ from ..errors import UserError
 class ContextBroadcast(nn.Module):
     """CB: ``x_i -> (x_i + mean_j x_j) / 2``. No parameters.
 
+    The base class of every broadcast. Its attributes are all that the backbones, the insertion and
+    the checkpoints' records need to know of a variant.
+
     Args:
         skip_tokens: How many tokens at the start of the sequence (class, distillation,
             registers) stay out of the mean. They still receive it. 0: every token takes part.
+
+    Attributes:
+        needs_class_token: Whether token 0 must be a class token.
+        needs_width: Whether the constructor takes the number of channels, as ``width``. Read from
+            its signature, so that a new variant cannot forget it.
+        identity_at_init: Whether a new module of it returns the tokens as they are: weights that
+            were trained without it then fit unchanged.
     """
 
     needs_class_token = False
+    needs_width = False
+    identity_at_init = False
+
+    def __init_subclass__(cls, **options: object) -> None:
+        super().__init_subclass__(**options)
+        cls.needs_width = 'width' in inspect.signature(cls).parameters
 
     def __init__(self, skip_tokens: int = 0) -> None:
         super().__init__()
@@ -63,6 +80,7 @@ class ScaledContextBroadcast(ContextBroadcast):
     def __init__(self, width: int, scale_init: float = 0.0, skip_tokens: int = 0) -> None:
         super().__init__(skip_tokens)
         self.scale = nn.Parameter(torch.full((width,), float(scale_init)))
+        self.identity_at_init = scale_init == 0
 
     def forward(self, x: Tensor, real: Tensor | None = None) -> Tensor:  # noqa: D102
         return x + (self.scale * self.mean(x, real)).to(x.dtype)
@@ -133,12 +151,12 @@ def check_choice(option: str, value: object, choices: Iterable[str]) -> None:
 def build_broadcast(
     kind: str, width: int, scale_init: float = 0.0, skip_tokens: int = 0
 ) -> ContextBroadcast:
-    """The module of that name (see `BROADCASTS`) for tokens with ``width`` channels."""
+    """Return a new module of that name (see `BROADCASTS`) for tokens with ``width`` channels."""
     check_choice('broadcast', kind, BROADCASTS)
     options: dict[str, float] = {'skip_tokens': skip_tokens}
-    if kind in ('cb_s', 'se'):
+    if BROADCASTS[kind].needs_width:
         options['width'] = width
-    if kind == 'cb_s':
+    if 'scale_init' in inspect.signature(BROADCASTS[kind]).parameters:
         options['scale_init'] = scale_init
     return BROADCASTS[kind](**options)
 

@@ -89,7 +89,7 @@ def add_context_broadcast(
 
     Args:
         model: Any torch model: of timm, torchvision, OpenMMLab, Hugging Face, or one's own.
-        broadcast: 'cb', 'cb_s', 'cb_gate', 'cb_hybrid' or 'se'.
+        broadcast: 'cb', 'cb_s', 'cb_gate', 'cb_hybrid', 'se', or another of `BROADCASTS`.
         layers: Which of the modules that are found: 'upper' half, 'all', or their numbers.
         pattern: Names of the modules, as a glob (``'blocks.*.mlp'``; a star matches dots too) or a
             compiled regular expression, searched in the name. None finds the ends of the MLPs of
@@ -126,7 +126,7 @@ def add_context_broadcast(
             f'{taken[0]} broadcasts already; remove_context_broadcast(model) takes it away.'
         )
     unknown = [name for name in names if measured[name] is None]
-    if broadcast in ('cb_s', 'se') and unknown:
+    if BROADCASTS[broadcast].needs_width and unknown:
         raise UserError(
             f'the number of channels of {unknown[0]} is not known, since it has no linear layer; '
             f'{broadcast!r} needs it. Choose a pattern for the module around it.'
@@ -208,7 +208,7 @@ def _matching(model: nn.Module, pattern: str | re.Pattern) -> dict[str, nn.Modul
 def _host(model: nn.Module, name: str, where: str) -> str:
     """The module itself or, of a sequence, its last (first) member: a sequence runs its children.
 
-    A member that stands there twice (one dropout for both layers of mmdet's FFN) is passed over.
+    A member that stands there twice (one dropout for both layers of mmdet's FFN) is skipped.
     """
     host = model.get_submodule(name)
     while isinstance(host, nn.Sequential):
