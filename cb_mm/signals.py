@@ -1,0 +1,120 @@
+"""Signals as requests: a run finishes what it is doing, saves, and then ends.
+
+Schedulers announce the end of a job with SIGTERM or SIGUSR1, a closed terminal with SIGHUP, people
+with Ctrl-C (SIGINT). This module imports nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+#: Windows has neither SIGUSR1 nor SIGHUP.
+SIGNALS = tuple(
+    getattr(signal, name)
+    for name in ('SIGTERM', 'SIGINT', 'SIGUSR1', 'SIGHUP')
+    if hasattr(signal, name)
+)
+
+
+class StopRequest:
+    """Whether a signal has asked this process to stop.
+
+    Attributes:
+        number: The first signal that came; 0 before one has.
+    """
+
+    def __init__(self) -> None:
+        self.number = 0
+
+    @property
+    def requested(self) -> str | None:
+        """The name of the signal, such as 'SIGTERM'; None before one has come."""
+        return signal_name(self.number) if self.number else None
+
+
+class Stopped(SystemExit):
+    """The end of a run that a signal asked for, after its work was saved.
+
+    Where nobody catches it, Python ends without a traceback, with the shell's exit code for that
+    signal: 143 for SIGTERM, 130 for Ctrl-C.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(128 + number)
+
+
+def signal_name(number: int) -> str:
+    """'SIGTERM' for 15."""
+    return signal.Signals(number).name
+
+
+@contextlib.contextmanager
+def stop_on_signals() -> Iterator[StopRequest]:
+    """Within the block a signal sets a flag and interrupts nothing, however often it comes.
+
+    The handlers from before are called as well and come back at the end. A signal that was ignored
+    (`nohup`) stays ignored. Outside the main thread, where Python allows no handlers, nothing
+    changes and nothing is ever requested.
+    """
+    request, owner = StopRequest(), os.getpid()
+    earlier: dict[int, Any] = {}
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if os.getpid() != owner:
+            _handle_in_child(number)
+            return
+        request.number = request.number or number
+        before = earlier.get(number)
+        # Python's own handler of Ctrl-C raises KeyboardInterrupt: what we are here to replace.
+        if callable(before) and before is not signal.default_int_handler:
+            before(number, frame)
+
+    try:
+        if threading.current_thread() is threading.main_thread():
+            for number in SIGNALS:
+                before = signal.getsignal(number)
+                # None: a handler that is not Python's, so that it could not be put back.
+                if before is not None and before != signal.SIG_IGN:
+                    earlier[number] = before
+                    signal.signal(number, handle)
+        yield request
+    finally:
+        for number, before in earlier.items():
+            signal.signal(number, before)
+
+
+def _handle_in_child(number: int) -> None:
+    """A forked process inherits the handler, but the request is for its parent.
+
+    SIGTERM alone ends it as before: that is how a parent ends its children.
+    """
+    if number == signal.SIGTERM:
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+
+def leave_signals_to_parent(*_: object) -> None:
+    """Let this process, which works for a parent, end only when the parent does or says so.
+
+    For the processes that load data, as their ``worker_init_fn``: a scheduler, `timeout` and a
+    terminal signal every process of a job, and the parent needs its workers until it has saved.
+    """
+    for number in SIGNALS:
+        if number != signal.SIGTERM:
+            signal.signal(number, signal.SIG_IGN)
+    if hasattr(signal, 'sigwaitinfo'):
+        # Blocked, so that a thread can take it and look who sent it.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
+
+
+def _end_with_parent(parent: int) -> None:
+    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != parent:
+        pass
+    os._exit(0)  # as torch's own handler in its workers does
