@@ -26,7 +26,7 @@ the paper's nor ours, so a model is something to train here, not to download.
 - WEIGHTS are those that the backbone starts from. The paper's were pre-trained with CB:
   [pre-training](pretraining.md) says how, and what plain weights do instead.
 
-Written by `python benchmarks/model_zoo.py` from `model-index.yml` and `configs/metafile_*.yml`; the
+Written by `python benchmarks/model_zoo.py` from `model-index.yml` and the metafiles it imports; the
 test suite compares it with them, and them with the configs.
 """
 END = """## With mim

@@ -2,8 +2,8 @@
 
     python benchmarks/overfit_mask_rcnn.py [--epochs 150] [--out DIR]
 
-Trains `configs/demo_mask_rcnn_vit_ti_cb.py` from random weights on eight scenes and tests it on the
-same eight. It passes when box and mask AP50 are above 0.5.
+Trains `configs/demo/demo_mask_rcnn_vit_ti_cb.py` from random weights on eight scenes and tests it
+on the same eight. It passes when box and mask AP50 are above 0.5.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def main() -> int:
         [
             sys.executable,
             str(REPO / 'tools' / 'train.py'),
-            str(REPO / 'configs' / 'demo_mask_rcnn_vit_ti_cb.py'),
+            str(REPO / 'configs' / 'demo' / 'demo_mask_rcnn_vit_ti_cb.py'),
             *('--data-root', str(data), '--work-dir', str(work), '--resume', '--cfg-options'),
             *(f'{key}={value}' for key, value in options.items()),
         ]

@@ -31,7 +31,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 REPO = HERE.parent
-CONFIG = REPO / 'configs' / 'demo_upernet_vit_ti_cb.py'
+CONFIG = REPO / 'configs' / 'demo' / 'demo_upernet_vit_ti_cb.py'
 REPEATS = 5
 
 

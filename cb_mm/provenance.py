@@ -28,7 +28,7 @@ ALLOW = '--allow-broadcast-mismatch'
 PLAIN_START = (
     'expect less after a short fine-tune (ours on CamVid, ViT-Ti, 1,500 iterations, three seeds: '
     '62.0 mIoU without CB, 61.3 with CB in the upper layers, 59.0 in all layers, 62.0 with CB_S); '
-    'pre-train with CB (configs/imagenet_vit_*_cb.py), take CB_S, or train for longer'
+    'pre-train with CB (configs/imagenet/imagenet_vit_*_cb.py), take CB_S, or train for longer'
 )
 
 

@@ -7,8 +7,8 @@ score on clean images with that under noise and blur. Results are in example_out
 The same with the tools:
 
     python tools/make_scenes.py scenes
-    python tools/train.py configs/demo_upernet_vit_ti_cb.py --data-root scenes/ade20k
-    python tools/test.py configs/demo_upernet_vit_ti_cb.py CHECKPOINT --corruption gaussian_noise=10
+    python tools/train.py configs/demo/demo_upernet_vit_ti_cb.py --data-root scenes/ade20k
+    python tools/test.py configs/demo/demo_upernet_vit_ti_cb.py CHECKPOINT --suite table9
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cb_mm.data import write_scenes
 from cb_mm.robustness import SweepOptions, read_results, sweep
 from cb_mm.runner import TrainOptions, train
 
-CONFIG = Path(__file__).resolve().parent.parent / 'configs' / 'demo_upernet_vit_ti_cb.py'
+CONFIG = Path(__file__).resolve().parent.parent / 'configs' / 'demo' / 'demo_upernet_vit_ti_cb.py'
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 from mmengine.config import Config
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS, PARAM_SCHEDULERS, init_default_scope
+from tool import CONFIGS, REPO, config_file
 
 from cb_mm.config import apply_schedule, load_config, replace_sync_bn
 from cb_mm.data import SCENE_CLASSES, SCENE_THING_CLASSES
+from cb_mm.errors import UserError
 
-CONFIGS = Path(__file__).resolve().parent.parent / 'configs'
 #: Those of classification are in test_pretraining_configs.py: they need mmpretrain.
-CLASSIFIERS = sorted(
-    file.stem for file in CONFIGS.glob('*.py') if file.stem.startswith(('imagenet_', 'cifar100_'))
-)
-LEAVES = sorted({file.stem for file in CONFIGS.glob('*.py')} - set(CLASSIFIERS))
+CLASSIFIERS = [
+    file.stem for name in ('imagenet', 'cifar100') for file in (CONFIGS / name).glob('*.py')
+]
+LEAVES = sorted(file.stem for folder in (CONFIGS, CONFIGS / 'demo') for file in folder.glob('*.py'))
 UPERNET = [
     f'upernet_vit_{size}{kind}' for size in ('ti', 's', 'b') for kind in ('', '_cb', '_cb_s')
 ]
@@ -33,7 +32,7 @@ DEMOS = ['demo_upernet_vit_ti_cb', 'demo_mask_rcnn_vit_ti_cb']
 
 
 def read(name: str, schedule: str | None = None) -> Config:
-    config = load_config(CONFIGS / f'{name}.py')
+    config = load_config(config_file(name))
     apply_schedule(config, schedule)
     return config
 
@@ -65,8 +64,9 @@ def test_builds_and_says_how_to_run_it(name):
     assert backbone.broadcast_layers == expected
     assert backbone.out_indices == ((0, 1, 2, 3) if name in TIMM else (3, 5, 7, 11))
     assert backbone.out_strides == (4, 8, 16, 32)
-    text = (CONFIGS / f'{name}.py').read_text()
-    assert f'tools/train.py configs/{name}.py' in text
+    file = config_file(name)
+    text = file.read_text()
+    assert f'tools/train.py {file.relative_to(REPO)}' in text
     if name not in DEMOS:
         assert 'Measured by us: not yet' in text
 
@@ -207,3 +207,22 @@ def test_demo_classes_are_those_of_the_scenes():
     assert config.model.decode_head.num_classes == len(SCENE_CLASSES)
     config = read('demo_mask_rcnn_vit_ti_cb')
     assert tuple(config.train_dataloader.dataset.metainfo.classes) == SCENE_THING_CLASSES
+
+
+def test_every_family_has_a_readme_and_a_metafile():
+    families = [
+        folder for folder in CONFIGS.iterdir() if folder.is_dir() and folder.name != '_base_'
+    ]
+    assert {folder.name for folder in families} >= {'imagenet', 'cifar100', 'demo'}
+    for folder in families:
+        assert (folder / 'README.md').is_file()
+        assert (folder / 'metafile.yml').is_file()
+
+
+def test_a_config_that_moved_into_a_family_is_named(tmp_path):
+    with pytest.raises(UserError, match=r'It is now .*configs/imagenet/imagenet_vit_s_cb\.py\.'):
+        load_config(CONFIGS / 'imagenet_vit_s_cb.py')
+    own = tmp_path / 'own.py'
+    own.write_text(f"_base_ = ['{CONFIGS}/demo_upernet_vit_ti_cb.py']\n")
+    with pytest.raises(UserError, match=r'It is now .*configs/demo/demo_upernet_vit_ti_cb\.py\.'):
+        load_config(own)

@@ -48,11 +48,11 @@ def parameters(config: str) -> int:
 
 def test_every_config_with_every_schedule_is_a_model():
     expected = set()
-    for file in CONFIGS.glob('*.py'):
-        if not file.stem.startswith('demo_'):
+    for file in CONFIGS.rglob('*.py'):
+        if not {'_base_', 'demo'} & set(file.parts):
             config = Config.fromfile(file, import_custom_modules=False)
             for schedule in {config.schedule, *config.get('schedules', {})}:
-                expected.add((f'{file.stem}_{schedule}', f'configs/{file.name}', schedule))
+                expected.add((f'{file.stem}_{schedule}', str(file.relative_to(REPO)), schedule))
     found = [(m['Name'], m['Config'], m['Metadata']['Schedule']) for m in MODEL_LIST]
     assert set(found) == expected
     assert len(found) == len(expected) == 2 * (9 + 2) + 7 + 9 + 2

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from test_train import assert_same, logged
 from tiny_imagenet import SYNSETS, small_steps, write_imagenet, write_pictures
-from tool import CONFIGS, main_of, run
+from tool import CONFIGS, config_file, main_of, run
 
 pytest.importorskip('mmpretrain', reason='classification needs mmpretrain')
 
@@ -16,8 +16,8 @@ from cb_mm.checkpoint import read_checkpoint
 from cb_mm.errors import UserError
 from cb_mm.robustness.sweep import SweepOptions, sweep
 
-CONFIG = CONFIGS / 'imagenet_vit_ti_cb.py'
-PLAIN = CONFIGS / 'imagenet_vit_ti.py'
+CONFIG = config_file('imagenet_vit_ti_cb')
+PLAIN = config_file('imagenet_vit_ti')
 
 
 @pytest.fixture(scope='module')
@@ -95,16 +95,16 @@ def test_it_starts_a_segmentor_untouched(trained, scenes, tmp_path):
 @pytest.mark.parametrize(
     ('words', 'message'),
     [
-        (['upernet_vit_ti.py', '--init', '{ckpt}'], 'this model has no broadcast'),
-        (['upernet_vit_ti_cb.py', '--init', '{ckpt}', '--cfg-options',
+        (['upernet_vit_ti', '--init', '{ckpt}'], 'this model has no broadcast'),
+        (['upernet_vit_ti_cb', '--init', '{ckpt}', '--cfg-options',
           'model.backbone.layers=all'], 'this model has cb in layers 0-11'),
-        (['imagenet_vit_ti.py', '--resume', '{ckpt}', '--cfg-options',
+        (['imagenet_vit_ti', '--resume', '{ckpt}', '--cfg-options',
           'train_dataloader.batch_size=4', 'model.backbone.img_size=32'],
          '--allow-broadcast-mismatch'),
-        (['imagenet_vit_ti_cb.py'], 'fewer than a batch of 128'),
-        (['upernet_vit_ti_cb.py', '--normalization', 'weights'], 'there are no weights'),
-        (['upernet_vit_ti_cb.py', '--normalization', 'imagnet'], 'Did you mean "imagenet"?'),
-        (['imagenet_vit_ti_cb.py', '--cfg-options', 'model.head.num_classes=3'],
+        (['imagenet_vit_ti_cb'], 'fewer than a batch of 128'),
+        (['upernet_vit_ti_cb', '--normalization', 'weights'], 'there are no weights'),
+        (['upernet_vit_ti_cb', '--normalization', 'imagnet'], 'Did you mean "imagenet"?'),
+        (['imagenet_vit_ti_cb', '--cfg-options', 'model.head.num_classes=3'],
          'its label is 207, but the model has 3 classes'),
     ],
 )  # fmt: skip
@@ -114,7 +114,7 @@ def test_mistakes_get_one_clear_message(
     monkeypatch.setattr('logging.raiseExceptions', False)
     words = [word.format(ckpt=trained / 'epoch_2.pth') for word in words]
     root = scenes.ade20k if 'upernet' in words[0] else data
-    words = [str(CONFIGS / words[0]), '--data-root', str(root), *words[1:]]
+    words = [str(config_file(words[0])), '--data-root', str(root), *words[1:]]
     words += [] if '--cfg-options' in words else ['--cfg-options']
     words += ['train_dataloader.num_workers=0', 'train_dataloader.persistent_workers=False']
     main = main_of('train.py')

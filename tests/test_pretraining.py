@@ -298,7 +298,7 @@ sys.exit(main(sys.argv[1:]))
 
 def test_without_mmpretrain_there_is_one_message():
     done = subprocess.run(
-        [sys.executable, '-c', WITHOUT, 'configs/imagenet_vit_ti_cb.py'],
+        [sys.executable, '-c', WITHOUT, 'configs/imagenet/imagenet_vit_ti_cb.py'],
         cwd=REPO, env=environment(), capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert done.returncode == 2, done.stderr

@@ -7,7 +7,7 @@ import torch
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS, PARAM_SCHEDULERS, init_default_scope
 from tiny_imagenet import small_steps, write_imagenet, write_pictures
-from tool import CONFIGS
+from tool import REPO, config_file
 
 pytest.importorskip('mmpretrain', reason='classification needs mmpretrain')
 
@@ -21,7 +21,7 @@ CIFAR = ['cifar100_vit_s', 'cifar100_vit_s_cb']
 
 
 def read(name: str):
-    return load_config(CONFIGS / f'{name}.py')
+    return load_config(config_file(name))
 
 
 def kind_of(name: str) -> str | None:
@@ -30,8 +30,9 @@ def kind_of(name: str) -> str | None:
 
 @pytest.mark.parametrize('name', [*IMAGENET, *CIFAR])
 def test_says_how_to_run_it_and_whose_score_it_has(name):
-    text = (CONFIGS / f'{name}.py').read_text()
-    assert f'tools/train.py configs/{name}.py' in text
+    file = config_file(name)
+    text = file.read_text()
+    assert f'tools/train.py {file.relative_to(REPO)}' in text
     assert "the paper's" in text.lower()
     assert 'Measured by us: not yet' in text
 
@@ -160,7 +161,7 @@ def test_every_config_trains_a_step(name, folders, tmp_path, monkeypatch):
     # mmengine's loggers keep the streams of earlier tests, which are closed by now.
     monkeypatch.setattr('logging.raiseExceptions', False)
     options = TrainOptions(
-        config=str(CONFIGS / f'{name}.py'),
+        config=str(config_file(name)),
         data_root=str(folders[name.split('_')[0]]),
         work_dir=str(tmp_path / 'work'),
         cfg_options=[
@@ -184,7 +185,7 @@ def test_every_config_trains_a_step(name, folders, tmp_path, monkeypatch):
 def test_one_option_changes_the_number_of_classes():
     config = prepare_config(
         TrainOptions(
-            config=str(CONFIGS / 'imagenet_vit_ti.py'), cfg_options=['model.head.num_classes=3']
+            config=str(config_file('imagenet_vit_ti')), cfg_options=['model.head.num_classes=3']
         )
     )
     assert config.model.data_preprocessor.num_classes == 3

@@ -15,7 +15,7 @@ CONFIGS = REPO / 'configs'
 
 #: The demo recipes, made small enough for a test.
 SMALL_UPERNET = """
-_base_ = ['{configs}/demo_upernet_vit_ti_cb.py']
+_base_ = ['{configs}/demo/demo_upernet_vit_ti_cb.py']
 model = dict(
     data_preprocessor=dict(size=(48, 48)),
     backbone=dict(
@@ -53,7 +53,7 @@ auto_scale_lr = dict(base_batch_size=4)
 """
 
 SMALL_MASK_RCNN = """
-_base_ = ['{configs}/demo_mask_rcnn_vit_ti_cb.py']
+_base_ = ['{configs}/demo/demo_mask_rcnn_vit_ti_cb.py']
 model = dict(
     backbone=dict(
         arch=dict(_delete_=True, embed_dim=48, depth=4, num_heads=3), out_indices=(0, 1, 2, 3)
@@ -63,6 +63,12 @@ model = dict(
 train_cfg = dict(max_epochs=2, val_interval=2)
 default_hooks = dict(logger=dict(interval=1), checkpoint=dict(interval=1))
 """
+
+
+def config_file(name: str) -> Path:
+    """A config that we ship, by its name alone, whichever family's folder it is in."""
+    (found,) = [file for file in CONFIGS.rglob(f'{name}.py') if '_base_' not in file.parts]
+    return found
 
 
 def write_config(folder: Path, text: str, name: str = 'small.py') -> Path:

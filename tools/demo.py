@@ -20,7 +20,7 @@ from pathlib import Path
 from _options import tool_parser
 
 REPO = Path(__file__).resolve().parent.parent
-CONFIG = REPO / 'configs' / 'demo_upernet_vit_ti_cb.py'
+CONFIG = REPO / 'configs' / 'demo' / 'demo_upernet_vit_ti_cb.py'
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:

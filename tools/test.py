@@ -8,7 +8,7 @@ Examples:
   python tools/test.py CONFIG CHECKPOINT --corruption fog snow --severity 3
   python tools/test.py CONFIG CHECKPOINT --fgsm 1 2 4          # ε in grey levels
   python tools/test.py CONFIG CHECKPOINT --suite table9 --compare OTHER/results.json
-  python tools/test.py configs/imagenet_vit_s_cb.py CHECKPOINT --test-set imagenet-a --data-root A
+  python tools/test.py IMAGENET_CONFIG CHECKPOINT --test-set imagenet-a --data-root DIR
   torchrun --nproc_per_node=8 tools/test.py CONFIG CHECKPOINT --suite table9 --launcher pytorch
 
 Clean images and deterministic corruptions are tested once, random ones --repeats times. Each

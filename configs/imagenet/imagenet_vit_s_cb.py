@@ -1,6 +1,6 @@
 """ViT-S + CB in the upper layers, pre-training on ImageNet-1K.
 
-    python tools/train.py configs/imagenet_vit_s_cb.py --data-root /data/imagenet
+    python tools/train.py configs/imagenet/imagenet_vit_s_cb.py --data-root /data/imagenet
 
 The paper's (Table 5): top-1 80.8, top-5 95.4, ImageNet-V2 69.3, ImageNet-ReaL 86.2.
 Measured by us: not yet.

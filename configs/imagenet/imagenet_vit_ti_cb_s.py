@@ -1,6 +1,6 @@
 """ViT-Ti + CB_S in all layers, pre-training on ImageNet-1K.
 
-    python tools/train.py configs/imagenet_vit_ti_cb_s.py --data-root /data/imagenet
+    python tools/train.py configs/imagenet/imagenet_vit_ti_cb_s.py --data-root /data/imagenet
 
 The paper's (Table 5): top-1 73.5, top-5 91.9, ImageNet-V2 61.4, ImageNet-ReaL 81.2.
 Measured by us: not yet.
@@ -10,7 +10,6 @@ As in the paper, without repeated augmentation.
 All layers is our reading: the paper's 0.02 % more parameters for ViT-S are 12 layers × 384.
 """
 
-_base_ = ['imagenet_vit_ti.py']
+_base_ = ['imagenet_vit_ti_cb.py']
 
 model = dict(backbone=dict(broadcast='cb_s', layers='all'))
-train_dataloader = dict(sampler=dict(_delete_=True, type='ReplaySampler', shuffle=True))

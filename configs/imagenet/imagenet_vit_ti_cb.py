@@ -1,6 +1,6 @@
 """ViT-Ti + CB in the upper layers, pre-training on ImageNet-1K.
 
-    python tools/train.py configs/imagenet_vit_ti_cb.py --data-root /data/imagenet
+    python tools/train.py configs/imagenet/imagenet_vit_ti_cb.py --data-root /data/imagenet
 
 The paper's (Table 5): top-1 73.4, top-5 91.9, ImageNet-V2 61.3, ImageNet-ReaL 81.0.
 Measured by us: not yet.

@@ -1,6 +1,6 @@
 """ViT-B + CB in the upper layers, pre-training on ImageNet-1K.
 
-    python tools/train.py configs/imagenet_vit_b_cb.py --data-root /data/imagenet
+    python tools/train.py configs/imagenet/imagenet_vit_b_cb.py --data-root /data/imagenet
 
 The paper's (Table 5): top-1 82.1, top-5 95.7, ImageNet-V2 71.1, ImageNet-ReaL 86.9.
 Measured by us: not yet.

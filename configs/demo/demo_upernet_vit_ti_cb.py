@@ -1,13 +1,13 @@
 """The UperNet recipe in small, on the embedded scenes, for a CPU.
 
     python tools/make_scenes.py demo_out/scenes
-    python tools/train.py configs/demo_upernet_vit_ti_cb.py
+    python tools/train.py configs/demo/demo_upernet_vit_ti_cb.py
 
 About three minutes on two cores, from random weights. It shows that everything works together;
 it is no measurement of anything.
 """
 
-_base_ = ['upernet_vit_ti_cb.py']
+_base_ = ['../upernet_vit_ti_cb.py']
 
 data_root = 'demo_out/scenes/ade20k'
 crop_size = (160, 160)

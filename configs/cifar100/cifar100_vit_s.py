@@ -1,6 +1,6 @@
 """ViT-S, from scratch on CIFAR-100: the small version of pre-training.
 
-    python tools/train.py configs/cifar100_vit_s.py --data-root /data/cifar100
+    python tools/train.py configs/cifar100/cifar100_vit_s.py --data-root /data/cifar100
 
 Accuracy, the paper's (Table S15): 74.73.
 Measured by us: not yet.
@@ -10,9 +10,9 @@ The paper gives neither recipe nor input size: ours is that of ImageNet, with im
 """
 
 _base_ = [
-    '_base_/models/classifier_vit.py',
-    '_base_/datasets/cifar100.py',
-    '_base_/schedules/imagenet_300e.py',
+    '../_base_/models/classifier_vit.py',
+    '../_base_/datasets/cifar100.py',
+    '../_base_/schedules/imagenet_300e.py',
 ]
 
 model = dict(

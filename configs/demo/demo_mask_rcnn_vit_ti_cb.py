@@ -1,12 +1,12 @@
 """The Mask R-CNN recipe in small, on the embedded scenes, for a CPU.
 
     python tools/make_scenes.py demo_out/scenes
-    python tools/train.py configs/demo_mask_rcnn_vit_ti_cb.py
+    python tools/train.py configs/demo/demo_mask_rcnn_vit_ti_cb.py
 
 It shows that everything works together; it is no measurement of anything.
 """
 
-_base_ = ['mask_rcnn_vit_ti_cb.py']
+_base_ = ['../mask_rcnn_vit_ti_cb.py']
 
 data_root = 'demo_out/scenes/coco/'
 scenes = dict(
