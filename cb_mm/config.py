@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import ast
 import difflib
+import glob
 import inspect
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -44,9 +45,7 @@ def load_config(
     require_name(path, 'config')
     path = Path(path)
     if not path.is_file():
-        siblings = [file.name for file in path.parent.glob('*.py')] if path.parent.is_dir() else []
-        hint = did_you_mean(path.name, siblings)
-        raise UserError(f'config {path} does not exist.{hint}')
+        raise UserError(f'config {path} does not exist.{_near(path)}')
     try:
         config = safe_config.load(path) if safe_config.enabled() else Config.fromfile(path)
     except UserError:
@@ -64,15 +63,21 @@ def load_config(
     return config
 
 
+def _near(missing: Path) -> str:
+    """Name the config that was meant: of the same name in a family's folder, or a near name."""
+    moved = sorted(missing.parent.glob(f'*/{glob.escape(missing.name)}'))
+    if moved:
+        return f' It is now {moved[0]}.'
+    return did_you_mean(missing.name, [file.name for file in missing.parent.glob('*.py')])
+
+
 def _explain_reading(path: Path, error: Exception) -> str:
     if isinstance(error, SyntaxError):
         file, line, reason = _find_syntax_error(path) or (path, error.lineno, error.msg)
         return f'config {file}, line {line}: it is not Python: {reason}.'
     missing = getattr(error, 'filename', None)
     if isinstance(error, FileNotFoundError) and missing:
-        missing = Path(missing)
-        hint = did_you_mean(missing.name, [file.name for file in missing.parent.glob('*.py')])
-        return f'config {path}: its base {missing} does not exist.{hint}'
+        return f'config {path}: its base {missing} does not exist.{_near(Path(missing))}'
     return f'config {path} cannot be read: {type(error).__name__}: {error}.'
 
 

@@ -1,11 +1,10 @@
 """ImageNet-1K in folders, with DeiT's augmentation, and the sets that a model is tested on.
 
-DeiT's, which the paper follows: random resized crop (bicubic), flip, RandAugment (2 operations,
-magnitude 9, spread 0.5, increasing), random erasing with noise in a quarter of the images; Mixup,
-CutMix and label smoothing are in the model. Test: short side 256, centre crop 224.
+Test: short side 256, centre crop 224.
 """
 
-default_scope = 'mmpretrain'
+_base_ = ['deit_augmentation.py']
+
 dataset_type = 'ClassFolders'
 data_root = 'data/imagenet'
 image_size = 224
@@ -14,26 +13,10 @@ bgr_std = [57.375, 57.12, 58.395]
 
 train_pipeline = [
     dict(type='LoadImageFromFile'),
-    dict(type='RandomResizedCrop', scale=image_size, backend='pillow', interpolation='bicubic'),
-    dict(type='RandomFlip', prob=0.5, direction='horizontal'),
-    dict(
-        type='RandAugment',
-        policies='timm_increasing',
-        num_policies=2,
-        total_level=10,
-        magnitude_level=9,
-        magnitude_std=0.5,
-        hparams=dict(pad_val=[104, 116, 124], interpolation='bicubic'),
-    ),
-    dict(
-        type='RandomErasing',
-        erase_prob=0.25,
-        mode='rand',
-        min_area_ratio=0.02,
-        max_area_ratio=0.3333333333333333,
-        fill_color=bgr_mean,
-        fill_std=bgr_std,
-    ),
+    _base_.random_crop,
+    _base_.random_flip,
+    dict(**_base_.rand_augment, hparams=dict(pad_val=[104, 116, 124], interpolation='bicubic')),
+    dict(**_base_.random_erasing, fill_color=bgr_mean, fill_std=bgr_std),
     dict(type='PackInputs'),
 ]
 test_pipeline = [
@@ -45,25 +28,19 @@ test_pipeline = [
     dict(type='PackInputs'),
 ]
 train_dataloader = dict(
-    batch_size=128,  # × 8 GPUs = 1024
+    **_base_.train_loader,
     num_workers=8,
-    persistent_workers=True,
-    drop_last=True,
     sampler=dict(type='ReplayRepeatSampler', shuffle=True, num_repeats=3),
     dataset=dict(
         type=dataset_type, data_root=data_root, data_prefix='train', pipeline=train_pipeline
     ),
 )
 val_dataloader = dict(
-    batch_size=128,
+    **_base_.test_loader,
     num_workers=8,
-    persistent_workers=True,
-    sampler=dict(type='DefaultSampler', shuffle=False),
     dataset=dict(type=dataset_type, data_root=data_root, data_prefix='val', pipeline=test_pipeline),
 )
 test_dataloader = val_dataloader
-val_evaluator = dict(type='Accuracy', topk=(1, 5))
-test_evaluator = val_evaluator
 
 # tools/test.py --test-set NAME --data-root ITS_FOLDER
 test_set = 'imagenet'
@@ -93,6 +70,3 @@ test_sets = {
         test_evaluator=dict(_delete_=True, type='LabelSetAccuracy', topk=(1, 5), present_only=True),
     ),
 }
-visualizer = dict(
-    type='UniversalVisualizer', vis_backends=[dict(type='LocalVisBackend')], name='visualizer'
-)
