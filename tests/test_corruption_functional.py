@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
 
 import cv2
 import numpy as np
@@ -15,8 +16,10 @@ from scipy import ndimage, stats
 from cb_mm.corruption import CORRUPTIONS, SEVERITIES, corrupt, find, functional
 from cb_mm.corruption.functional import blur
 from cb_mm.corruption.functional.weather import cloud
+from cb_mm.data.scene_painter import paint_scene
 from cb_mm.errors import UserError
 
+SHARED = Path(__file__).resolve().parents[2] / 'shared'
 NAMES = list(CORRUPTIONS)
 RANDOM = [name for name in NAMES if CORRUPTIONS[name].random]
 CASES = [(name, severity) for name in NAMES for severity in SEVERITIES]
@@ -54,8 +57,11 @@ def damage(image: np.ndarray, changed: np.ndarray) -> float:
 
 
 @pytest.fixture(scope='module')
-def photo(shared) -> np.ndarray:
-    image = cv2.imread(str(shared / 'data/ade20k_mini/images/validation/ADE_val_00001996.jpg'))
+def photo() -> np.ndarray:
+    """A photograph, or a drawn scene where the folder of real images is absent."""
+    if not SHARED.is_dir():
+        return paint_scene('val', 0, (150, 200)).image
+    image = cv2.imread(str(SHARED / 'data/ade20k_mini/images/validation/ADE_val_00001996.jpg'))
     return cv2.resize(image[..., ::-1], (200, 150), interpolation=cv2.INTER_AREA)
 
 
