@@ -22,6 +22,16 @@ def shared() -> Path:
 
 
 @pytest.fixture(scope='session')
+def images(request) -> tuple[Path, Path]:
+    """Data roots of real images in the layouts of ADE20K and COCO; of drawn ones without them."""
+    data = REPO.parent / 'shared' / 'data'
+    if data.is_dir():
+        return data / 'ade20k_mini', data / 'coco_mini'
+    drawn = request.getfixturevalue('scenes')
+    return drawn.ade20k, drawn.coco
+
+
+@pytest.fixture(scope='session')
 def scenes(tmp_path_factory):
     """A very small embedded data set, in both layouts."""
     from cb_mm.data import write_scenes

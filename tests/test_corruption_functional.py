@@ -119,7 +119,14 @@ def peer_seeds(name: str, draws: int) -> list[int]:
     return np.concatenate(picked).tolist()
 
 
-@pytest.mark.parametrize('name', [name for name in NAMES if CORRUPTIONS[name].imagenet_c])
+@pytest.mark.parametrize(
+    'name',
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name == 'frost' else [])
+        for name in NAMES
+        if CORRUPTIONS[name].imagenet_c
+    ],
+)
 @pytest.mark.usefixtures('global_state')
 def test_psnr_agrees_with_imagecorruptions(name, photo):
     peer = pytest.importorskip('imagecorruptions')

@@ -125,8 +125,8 @@ def test_zoom_blur_is_the_mean_over_the_zooms_of_its_severity(severity):
     assert np.abs(changed - expected).max() < 0.51
 
 
-#: Changes of the mean grey level, and mean square errors, of ``scene()`` with seed 0. The corruption
-#: of a seed is part of every published result: it changes with a new major version alone.
+#: Changes of the mean grey level, and mean square errors, of ``scene()`` with seed 0. What a seed
+#: gives is part of every published result.
 PICTURES = {
     'gaussian_noise': (
         (-0.04, -0.02, -0.25, -1.16, -2.99),
