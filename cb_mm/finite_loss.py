@@ -13,6 +13,7 @@ from mmengine.runner import Runner
 
 from .errors import UserError
 from .safe_checkpoints import last_good
+from .stop_hook import StopHook
 
 #: So many steps in a row are no accident.
 _MOST = 100
@@ -25,10 +26,11 @@ class FiniteLossHook(Hook):
 
     Args:
         skip: Leave out a step whose loss is not finite, as if its batch had not been drawn.
+        stop: Its request to stop is exchanged together with the check.
     """
 
-    def __init__(self, skip: bool = False) -> None:
-        self.skip = skip
+    def __init__(self, skip: bool = False, stop: StopHook | None = None) -> None:
+        self.skip, self.stop = skip, stop
         self.skipped: list[int] = []
         self.batch: Any = None
         self.buffers: dict[str, torch.Tensor] = {}
@@ -61,12 +63,17 @@ class FiniteLossHook(Hook):
             shown = ', '.join(map(str, self.skipped[:10])) + (', ...' if self.skipped[10:] else '')
             print(f'--skip-nan: {steps} skipped, at iteration {shown}.', flush=True)
 
-    @staticmethod
-    def _all_finite(loss: torch.Tensor) -> bool:
-        flag = torch.isfinite(loss.detach()).all().to(torch.int32).reshape(1)
-        if get_world_size() > 1:
-            all_reduce(flag, 'min')
-        return bool(flag.item())
+    def _all_finite(self, loss: torch.Tensor) -> bool:
+        spoilt = ~torch.isfinite(loss.detach()).all()
+        if get_world_size() == 1:
+            return not spoilt
+        asked = self.stop.request.number if self.stop else 0
+        flags = torch.stack([spoilt.int(), torch.full_like(spoilt, asked, dtype=torch.int32)])
+        all_reduce(flags, 'max')
+        any_spoilt, signal = flags.tolist()
+        if self.stop:
+            self.stop.settle(signal)
+        return not any_spoilt
 
     def _handle(self, runner: Runner, loss: torch.Tensor) -> None:
         mine = None if torch.isfinite(loss.detach()).all() else _files(self.batch)

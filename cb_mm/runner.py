@@ -36,7 +36,9 @@ from .resuming import RequireFit, choose_start
 from .run_errors import explained
 from .safe_checkpoints import use_safe_checkpoints
 from .sample_guard import SampleGuard
+from .signals import stop_on_signals
 from .speed import prepare_autocast, speed_up
+from .stop_hook import StopHook
 
 LOGGERS = {'tensorboard': 'TensorboardVisBackend', 'wandb': 'WandbVisBackend'}
 
@@ -179,11 +181,14 @@ def train(options: TrainOptions) -> Runner:
             record_provenance(runner, options.allow_broadcast_mismatch)
             speed_up(runner.model, options.channels_last, options.compile)
             SampleGuard(options.skip_broken).attach(runner)
-            runner.register_hook(FiniteLossHook(options.skip_nan))
+            stop = StopHook()
+            stop.attach(runner)
+            runner.register_hook(FiniteLossHook(options.skip_nan, stop))
             runner.register_hook(RequireFit(), priority='HIGH')  # another model: say that first
             runner.register_hook(report, priority='VERY_LOW')
             _check_epoch(runner)
-            runner.train()
+            with stop_on_signals() as stop.request:
+                runner.train()
     return runner
 
 

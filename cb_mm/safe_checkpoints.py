@@ -28,6 +28,8 @@ from .errors import UserError
 #: Names in mmengine's message hub, which is saved with every checkpoint.
 _OUTDATED, _VALIDATED = 'outdated_checkpoints', 'done_validation'
 _PLAIN = ('CheckpointHook', 'mmengine.CheckpointHook')
+#: The checkpoint of a run that was asked to stop; there is one, until the next periodic one.
+STOPPED = 'stopped.pth'
 
 
 class AtomicBackend(LocalBackend):
@@ -72,6 +74,8 @@ class SafeCheckpointHook(CheckpointHook):
     score, or a best checkpoint, would be lost.
     """
 
+    saved_iteration: int | None = None
+
     def before_train(self, runner: Runner) -> None:
         """Tidy up after a killed run, and finish its validation."""
         super().before_train(runner)
@@ -92,9 +96,29 @@ class SafeCheckpointHook(CheckpointHook):
         runner.message_hub.update_info(_VALIDATED, runner.iter)
         super().after_val_epoch(runner, metrics or {})
 
+    def save_stopped(self, runner: Runner, iteration: int) -> str:
+        """Save a run that is about to stop, unless that was just done; return the file."""
+        if self.saved_iteration == iteration:
+            return str(self.last_ckpt)
+        _require_finite(runner)
+        runner.save_checkpoint(
+            self.out_dir,
+            STOPPED,
+            self.file_client_args,
+            meta=dict(epoch=runner.epoch, iter=iteration),
+            by_epoch=False,
+            backend_args=self.backend_args,
+            **self.args,
+        )
+        file = self.file_backend.join_path(self.out_dir, STOPPED)
+        if is_main_process():
+            write_atomically(Path(runner.work_dir) / 'last_checkpoint', file)
+        return file
+
     def _save_checkpoint_with_step(self, runner: Runner, step: int, meta: dict) -> None:
         _require_finite(runner)
         with self._removing_last(runner):
+            self._outdate(STOPPED)
             # The whole of mmengine's method, but for the file that names the last checkpoint.
             if self.max_keep_ckpts > 0 and [*self.keep_ckpt_ids][-1:] != [step]:
                 if len(self.keep_ckpt_ids) == self.max_keep_ckpts:
@@ -118,6 +142,7 @@ class SafeCheckpointHook(CheckpointHook):
             )
             if is_main_process():
                 write_atomically(Path(runner.work_dir) / 'last_checkpoint', self.last_ckpt)
+        self.saved_iteration = meta['iter']
 
     def _save_best_checkpoint(self, runner: Runner, metrics: dict[str, float]) -> None:
         with self._removing_last(runner):
@@ -195,13 +220,14 @@ def last_good(folder: str | Path) -> str:
 
 
 def checkpoints_in(folder: str | Path) -> list[Path]:
-    """The periodic checkpoints of a run, newest first."""
+    """The checkpoints to resume from, newest first: of a stopped run, and the periodic ones."""
+    stopped = [file for file in [Path(folder) / STOPPED] if file.is_file()]
     numbered = []
     for file in Path(folder).glob('*.pth'):
         found = re.fullmatch(r'(?:iter|epoch)_(\d+)\.pth', file.name)
         if found:
             numbered.append((int(found[1]), file))
-    return [file for _, file in sorted(numbered, reverse=True)]
+    return stopped + [file for _, file in sorted(numbered, reverse=True)]
 
 
 def use_safe_checkpoints(config: Config) -> None:

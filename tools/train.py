@@ -5,6 +5,9 @@ Examples:
   python tools/train.py configs/upernet_vit_s_cb.py --schedule 40k --data-root /data/ade20k
   python tools/train.py configs/upernet_vit_s_cb.py --resume
   torchrun --nproc_per_node=8 tools/train.py configs/upernet_vit_s_cb.py --launcher pytorch
+
+Ctrl-C, SIGTERM, SIGUSR1 and SIGHUP finish the iteration and save a checkpoint that --resume finds;
+the exit code is 128 + the signal's number (130 for Ctrl-C, 143 for SIGTERM).
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     add('--init', metavar='WEIGHTS', help='start the backbone from this file (.pth, .safetensors, '
         '.npz, of any ViT layout) or timm model name')  # fmt: skip
     add('--work-dir', metavar='DIR', help='where results go (default: work_dirs/CONFIG_SCHEDULE)')
-    add('--resume', nargs='?', const='auto', metavar='CKPT', help='go on from this checkpoint, or '
+    add('--resume', nargs='?', const='auto', metavar='CKPT', help='resume from this checkpoint, or '
         'from the last whole one in the work directory')  # fmt: skip
     add('--auto-scale-lr', action='store_true', help="scale the lr by batch / recipe's batch")
     add('--seed', type=int, metavar='N', help="seed of everything random (default: the config's)")
@@ -47,7 +50,11 @@ def main(argv: list[str] | None = None) -> int:
     from cb_mm.errors import exit_code
     from cb_mm.runner import TrainOptions, train
 
-    return exit_code(lambda: train(TrainOptions(**options)))
+    try:
+        return exit_code(lambda: train(TrainOptions(**options)))
+    except KeyboardInterrupt:  # once training runs, Ctrl-C saves a checkpoint first
+        print('stopped before training began; nothing was saved.', file=sys.stderr)
+        return 130
 
 
 if __name__ == '__main__':
