@@ -1,4 +1,4 @@
-"""One run a folder: the second is refused and told who the first is; a dead one holds nothing."""
+"""One run per folder: the second is refused and told who the first is; a dead one holds nothing."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import socket
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import NoReturn
 
 from .errors import UserError
 
@@ -17,15 +18,27 @@ except ImportError:  # Windows: the process that the file names is looked up ins
     fcntl = None
 
 NAME = '.lock'
-#: Folders that this very process holds: a process cannot lock out itself.
-_held: set[tuple[int, Path]] = set()
+#: The open files that hold a folder for this process.
+_held: set[int] = set()
+
+
+def _let_go() -> None:
+    """In a forked process: the lock is the parent's, and lasts while anyone has its file open."""
+    for handle in _held:
+        os.close(handle)
+    _held.clear()
+
+
+if hasattr(os, 'register_at_fork'):
+    os.register_at_fork(after_in_child=_let_go)
 
 
 class FolderLock:
     """Holds a folder until `release`, or until the process ends in whatever way.
 
-    The kernel drops the lock with the process, and, other than `flock`, does not hand it on to the
-    processes that load data: after a kill the folder is free at once.
+    The lock (`flock`) belongs to the open file, not to the process: a second one is refused within
+    the same process too, and reading the file does not end the first, as POSIX's `lockf` would.
+    The processes that load data do not keep it, so that after a kill the folder is free at once.
 
     Args:
         folder: It is made if need be.
@@ -40,9 +53,6 @@ class FolderLock:
         self.path = self.folder / NAME
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            self._me = os.getpid(), self.folder.resolve()
-            if self._me in _held:
-                self._refuse()
             while True:
                 self._handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
                 self._lock()
@@ -60,15 +70,16 @@ class FolderLock:
             os.pwrite(self._handle, json.dumps(about).encode(), 0)
         except OSError as error:
             raise UserError(f'cannot write {self.path}: {error.strerror}.') from error
-        _held.add(self._me)
+        _held.add(self._handle)
 
     def release(self) -> None:
-        """Let others in; the file goes with it."""
-        if self._me in _held and self._me[0] == os.getpid():
-            _held.discard(self._me)
+        """Let others in; the file goes with it. Nothing happens in a forked process."""
+        handle, self._handle = self._handle, -1
+        if handle in _held:
+            _held.discard(handle)
             with contextlib.suppress(OSError):
                 self.path.unlink()
-            os.close(self._handle)
+            os.close(handle)
 
     def __enter__(self) -> FolderLock:
         return self
@@ -80,22 +91,22 @@ class FolderLock:
         try:
             if fcntl is None:
                 raise OSError('no locks')
-            fcntl.lockf(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError):  # POSIX allows both answers
+            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
             os.close(self._handle)
             self._refuse()
         except OSError:  # a file system without locks: what the file says must do
             if _alive(_read(self.path)):
                 os.close(self._handle)
-                self._refuse()
+                self._refuse(f' If that run is gone, delete {self.path}.')
 
-    def _refuse(self) -> None:
+    def _refuse(self, more: str = '') -> NoReturn:
         owner = _read(self.path)
         who = f'process {owner.get("pid", "?")} on {owner.get("host", "?")}'
         since = f', since {owner["since"]}' if owner.get('since') else ''
         raise UserError(
             f'{self.folder} is in use by another run ({who}{since}). Wait for it, end it, or pass '
-            f'another {self.option}.'
+            f'another {self.option}.{more}'
         )
 
 

@@ -1,4 +1,4 @@
-"""A hook for the tests of stopping: it signals its own process, or all of its group, in training."""
+"""A hook for the tests of stopping: it signals its own process, or its whole group, in training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One run a folder, across processes; the dead hold nothing."""
+"""One run per folder, across processes; the dead hold nothing."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 
 import pytest
 from tool import REPO
@@ -62,6 +63,47 @@ def test_the_same_process_is_refused_too(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def try_elsewhere(folder) -> str:
+    """What another process is told that asks for the folder."""
+    code = HOLD.split('child')[0].replace("held = ", "print('got it');")
+    words = [sys.executable, '-c', code, str(folder), str(REPO / 'cb_mm')]
+    done = subprocess.run(words, capture_output=True, text=True)
+    return done.stderr.strip().splitlines()[-1] if done.returncode else 'got it'
+
+
+def test_a_refused_second_lock_does_not_end_the_first(tmp_path):
+    """In the same process: from the same thread, from another, and after someone read the file."""
+    with FolderLock(tmp_path, '--out') as first:
+        refused = []
+
+        def ask() -> None:
+            try:
+                FolderLock(tmp_path, '--out')
+            except UserError:
+                refused.append(True)
+
+        ask()
+        thread = threading.Thread(target=ask)
+        thread.start()
+        thread.join()
+        assert len(refused) == 2
+        (tmp_path / lock.NAME).read_bytes()
+        assert f'process {os.getpid()} ' in try_elsewhere(tmp_path)
+        first.release()
+        first.release()  # once is enough
+        assert try_elsewhere(tmp_path) == 'got it'
+
+
+def test_a_forked_process_neither_keeps_nor_frees_it(tmp_path):
+    with FolderLock(tmp_path, '--out') as held:
+        child = os.fork()
+        if child == 0:
+            held.release()
+            os._exit(int((tmp_path / lock.NAME).exists()))
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+        assert f'process {os.getpid()} ' in try_elsewhere(tmp_path)
+
+
 @pytest.mark.parametrize('content', ['', '{', '[]', '{"pid": -1}', '{"pid": "x"}', '\0' * 50])
 def test_whatever_a_stale_file_holds(tmp_path, content):
     (tmp_path / lock.NAME).write_text(content)
@@ -78,7 +120,7 @@ def test_without_locks_the_named_process_is_looked_up(tmp_path, monkeypatch):
     FolderLock(tmp_path, '--out').release()
     for owner in ({'pid': os.getppid(), 'host': socket.gethostname()}, {'pid': 7, 'host': 'far'}):
         file.write_text(json.dumps(owner))
-        with pytest.raises(UserError, match=f'process {owner["pid"]}'):
+        with pytest.raises(UserError, match=f'process {owner["pid"]}.* delete {file}'):
             FolderLock(tmp_path, '--out')
 
 
