@@ -1,4 +1,4 @@
-"""Errors that are for people, and how a command line shows them."""
+"""User-facing errors, and how a command line shows them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CANNOT_WRITE = {
 
 
 class UserError(Exception):
-    """Something the user can mend: the message names the file, what is wrong and what to do.
+    """Something the user can fix: the message names the file, what is wrong and what to do.
 
     The library raises it; a tool prints the message alone, without a traceback, and exits with 2.
     """
@@ -27,20 +27,24 @@ def exit_code(job: Callable[[], object]) -> int:
     """Run ``job`` as a command line does: 0 when it returns, 2 with one message on a UserError."""
     try:
         job()
-    except UserError as error:
-        message = str(error)
-    except OSError as error:
-        message = cannot_write(error)
-        if message is None and error.filename is None:
+    except (UserError, OSError) as error:
+        message = _message(error)
+        if message is None:
             raise
-        # A name that is too long, and whatever else a file system has to say about a file.
-        message = message or f'{str(error.filename)[:100]}: {error.strerror}.'
-    else:
-        return 0
-    if os.environ.get(SHOW_TRACEBACK):
-        traceback.print_exc()
-    print(f'error: {message}', file=sys.stderr)
-    return 2
+        if os.environ.get(SHOW_TRACEBACK):
+            traceback.print_exc()
+        print(f'error: {message}', file=sys.stderr)
+        return 2
+    return 0
+
+
+def _message(error: UserError | OSError) -> str | None:
+    """One message; None for an error of the system that is about no file."""
+    if isinstance(error, UserError):
+        return str(error)
+    # A name that is too long, and whatever else a file system has to say about a file.
+    about = f'{str(error.filename)[:100]}: {error.strerror}.' if error.filename else None
+    return cannot_write(error) or about
 
 
 def require_name(value: object, what: str) -> None:

@@ -65,7 +65,7 @@ def test_the_same_process_is_refused_too(tmp_path):
 
 def try_elsewhere(folder) -> str:
     """What another process is told that asks for the folder."""
-    code = HOLD.split('child')[0].replace("held = ", "print('got it');")
+    code = HOLD.split('child')[0].replace('held = ', "print('got it');")
     words = [sys.executable, '-c', code, str(folder), str(REPO / 'cb_mm')]
     done = subprocess.run(words, capture_output=True, text=True)
     return done.stderr.strip().splitlines()[-1] if done.returncode else 'got it'
