@@ -1,0 +1,280 @@
+"""Plant small faults in cb_mm, one at a time, and see whether the tests notice.
+
+A fault (a mutant) is killed when a test fails, or never ends, with it; one that survives shows a
+test that is missing, or changes nothing. Faults are drawn from --seed, the same number for each
+area of the package, and put into a copy of the repository.
+
+Examples:
+  python benchmarks/mutation.py survey              # which test enters which function: once
+  python benchmarks/mutation.py run --count 25      # faults per area; resumes where it stopped
+  python benchmarks/mutation.py run --again         # those that survived, with the tests of now
+  python benchmarks/mutation.py report              # mutation.json, mutation.md
+
+The tests that enter the function with the fault run first, cheapest first, then the others of
+their files, until their expected time exceeds --limit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+
+from parts import forked_pytest, mutants
+from parts.forked_pytest import Test
+
+HERE = Path(__file__).resolve().parent
+REPO = HERE.parent
+
+#: The files of each area, as patterns below cb_mm.
+AREAS = {
+    'models': ('models/**/*.py',),
+    'corruption': ('corruption/**/*.py',),
+    'robustness': ('robustness/**/*.py',),
+    'checkpoint': (
+        '**/*checkpoint*.py', '**/provenance.py', '**/weight*.py', '**/resuming.py',
+        '**/normalization.py', '**/atomic.py', '**/lock.py',
+    ),
+    'replay': ('**/replay*.py',),
+    'attention': ('attention/**/*.py',),
+}  # fmt: skip
+#: What a copy of the repository does without.
+LEFT_OUT = ('.git', '.venv*', '__pycache__', 'work_dirs', '*.egg-info', '.ruff_cache')
+
+
+def parse(argv: list[str] | None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument('job', choices=('survey', 'run', 'report'))
+    add = parser.add_argument
+    add('--work', type=Path, default=Path('work_dirs/mutation'), metavar='DIR',
+        help='the survey, the verdicts, the copies')  # fmt: skip
+    add('--tests', nargs='*', default=[], metavar='FILE', help='survey only these test files')
+    add('--areas', nargs='*', choices=list(AREAS), default=list(AREAS), metavar='AREA',
+        help=f'of {", ".join(AREAS)} (all)')  # fmt: skip
+    add('--files', default='', metavar='TEXT', help='only files with this in their path')
+    add('--count', type=int, default=25, metavar='N', help='mutants per area (25)')
+    add('--seed', type=int, default=0, metavar='N', help='of the sampler (0)')
+    add('--jobs', type=int, default=1, metavar='N', help='mutants at a time (1)')
+    add('--limit', type=float, default=240, metavar='S', help='CPU seconds of tests (240)')
+    add('--again', action='store_true', help='only those that survived so far')
+    add('--out', type=Path, default=HERE / 'results', metavar='DIR', help='of the report')
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one of the jobs."""
+    args = parse(argv)
+    args.work = args.work.resolve()
+    args.work.mkdir(parents=True, exist_ok=True)
+    {'survey': survey, 'run': run, 'report': report}[args.job](args)
+    return 0
+
+
+def copy_tree(work: Path, number: int) -> Path:
+    """A new copy of the repository, with the folder of real images beside it."""
+    place = work / f'copy{number}'
+    shutil.rmtree(place, ignore_errors=True)
+    shutil.copytree(REPO, place / 'tree', ignore=shutil.ignore_patterns(*LEFT_OUT))
+    beside = REPO.parent / 'shared'
+    if beside.is_dir():
+        (place / 'shared').symlink_to(beside.resolve())
+    return place / 'tree'
+
+
+# ----- which test enters what
+
+
+def survey(args: argparse.Namespace) -> None:
+    """Run every test file once, unchanged; files that are in the survey already are left out."""
+    out = args.work / 'survey.jsonl'
+    known = {test.file for test in read_survey(args.work)}
+    names = args.tests or sorted(f'tests/{file.name}' for file in (REPO / 'tests').glob('test_*'))
+    todo = [name for name in names if args.tests or name not in known]
+    tree = copy_tree(args.work, 0)
+    forked_pytest.warm_up(tree)
+    for name in todo:
+        part = args.work / 'part.jsonl'
+        part.unlink(missing_ok=True)
+        log = args.work / 'survey.log'
+        code = forked_pytest.run(tree, [name], log, forked_pytest.Survey(tree, part), 3600)
+        print(name, 'exit code', code, flush=True)
+        if part.exists():
+            others = [t for t in _lines(out) if not t['id'].startswith(f'{name}::')]
+            text = '\n'.join(map(json.dumps, [*others, *_lines(part)])) + '\n'
+            out.write_text(text)
+
+
+def read_survey(work: Path) -> list[Test]:
+    """Every test that is known."""
+    return [Test(**line) for line in _lines(work / 'survey.jsonl')]
+
+
+def _lines(file: Path) -> list[dict]:
+    if not file.exists():
+        return []
+    return [json.loads(line) for line in file.read_text().splitlines() if line]
+
+
+def choose_tests(tests: list[Test], mutant: mutants.Mutant, limit: float) -> list[Test]:
+    """The tests to run against a mutant, file by file, those with the cheapest test first."""
+    passed = [test for test in tests if test.outcome == 'passed']
+    near = [test for test in passed if mutant.function in test.entered.get(mutant.file, ())]
+    if not near:
+        near = [test for test in passed if mutant.file in test.entered]
+    files = {test.file for test in passed if mutant.file in test.entered}
+    ids = {test.id for test in near}
+    rest = [test for test in passed if test.file in files and test.id not in ids]
+    chosen, total = [], 0.0
+    for group in ([t for t in near if not t.slow], [t for t in near if t.slow], rest):
+        kept = []
+        for test in sorted(group, key=lambda one: one.cpu):
+            if total + test.cpu <= limit:
+                kept.append(test)
+                total += test.cpu
+        cost: dict[str, float] = {}
+        for test in kept:
+            cost[test.file] = cost.get(test.file, 0) + test.cpu
+        chosen += sorted(kept, key=lambda one: (cost[one.file], one.file, one.cpu))
+    return chosen
+
+
+# ----- verdicts
+
+
+def find_mutants(area: str, only: str = '') -> list[mutants.Mutant]:
+    """Every mutant of an area."""
+    found = {
+        file.relative_to(REPO).as_posix(): file
+        for pattern in AREAS[area]
+        for file in (REPO / 'cb_mm').glob(pattern)
+    }
+    return [
+        mutant
+        for name, file in sorted(found.items())
+        if only in name and file.name != '__init__.py'
+        for mutant in mutants.find(name, file.read_text(encoding='utf-8'))
+    ]
+
+
+def run(args: argparse.Namespace) -> None:
+    """Draw mutants and judge those that have no verdict yet."""
+    verdicts = read_verdicts(args.work)
+    todo = []
+    for area in args.areas:
+        drawn = mutants.sample(find_mutants(area, args.files), args.count, f'{args.seed} {area}')
+        if args.again:
+            left = {key for key, row in verdicts.items() if row['verdict'] == 'survived'}
+            todo += [(area, m) for m in find_mutants(area) if m.key in left]
+        else:
+            todo += [(area, mutant) for mutant in drawn if mutant.key not in verdicts]
+    print(f'{len(todo)} mutants', flush=True)
+    trees = [copy_tree(args.work, number) for number in range(1, args.jobs + 1)]
+    tests = read_survey(args.work)
+    forked_pytest.warm_up(trees[0])
+    free, running = list(trees), {}
+    while todo or running:
+        if todo and free:
+            (area, mutant), tree = todo.pop(0), free.pop()
+            child = os.fork()
+            if child == 0:
+                _judge_and_exit(args, area, mutant, tree, tests)
+            running[child] = tree
+        else:
+            child, _ = os.wait()
+            free.append(running.pop(child))
+
+
+def _judge_and_exit(
+    args: argparse.Namespace, area: str, mutant: mutants.Mutant, tree: Path, tests: list[Test]
+) -> None:
+    try:
+        row = judge(mutant, tree, choose_tests(tests, mutant, args.limit))
+        row = {'key': mutant.key, 'area': area, 'seed': args.seed, **vars(mutant), **row}
+        with (args.work / 'verdicts.jsonl').open('a') as stream:
+            stream.write(json.dumps(row) + '\n')
+        print(f'{row["verdict"]:8} {row["seconds"]:6.1f} s  {mutant.key}  {row["by"]}', flush=True)
+    finally:
+        os._exit(0)
+
+
+def judge(mutant: mutants.Mutant, tree: Path, tests: list[Test]) -> dict:
+    """Put the fault into the tree, run the tests until one fails, and take it out again."""
+    file, note = tree / mutant.file, tree.parent / 'failed.txt'
+    source = file.read_bytes()
+    note.unlink(missing_ok=True)
+    begin = time.monotonic()
+    names = list(dict.fromkeys(test.file for test in tests))
+    expected = sum(test.wall for test in tests)
+    try:
+        file.write_bytes(mutant.apply(source))
+        plugin = forked_pytest.Chosen(tree, [test.id for test in tests], note)
+        log = tree.parent / 'pytest.log'
+        # Twice as long as ever, and a busy machine's share: what ends no sooner hangs.
+        code = forked_pytest.run(tree, names, log, plugin, 4 * expected + 120) if tests else 5
+    finally:
+        file.write_bytes(source)
+    by = note.read_text() if note.exists() else {-9: 'never ends', 5: 'no test'}.get(code, '')
+    verdict = 'survived' if code in (0, 5) else 'killed'
+    if verdict == 'killed' and not by:
+        by = f'exit code {code}'
+    seconds = round(time.monotonic() - begin, 1)
+    return {'verdict': verdict, 'by': by, 'tests': len(tests), 'seconds': seconds}
+
+
+def read_verdicts(work: Path) -> dict[str, dict]:
+    """The last verdict of every mutant."""
+    return {row['key']: row for row in _lines(work / 'verdicts.jsonl')}
+
+
+# ----- report
+
+
+def report(args: argparse.Namespace) -> None:
+    """Write mutation.json and mutation.md; explanations of survivors are kept from before."""
+    from parts.markdown import table
+
+    rows = sorted(read_verdicts(args.work).values(), key=lambda row: (row['area'], row['key']))
+    out = args.out / 'mutation.json'
+    known = json.loads(out.read_text()) if out.exists() else {'reasons': {}}
+    left = [row for row in rows if row['verdict'] == 'survived']
+    reasons = {row['key']: known['reasons'].get(row['key'], '') for row in left}
+    content = {'reasons': reasons, 'mutants': rows}
+    args.out.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(content, indent=1, ensure_ascii=False) + '\n')
+    areas = list(dict.fromkeys(row['area'] for row in rows))
+    counts = []
+    for area in (*areas, 'all'):
+        mine = [row for row in rows if area in (row['area'], 'all')]
+        lost = sum(row['verdict'] == 'survived' for row in mine)
+        share = f'{100 * lost / max(len(mine), 1):.1f} %'
+        counts.append([area, str(len(mine)), str(len(mine) - lost), str(lost), share])
+    survivors = [
+        [f'`{row["file"]}:{row["line"]}`', row['operator'], _code(row), reasons[row['key']]]
+        for row in left
+    ]
+    seeds = ', '.join(sorted({str(row['seed']) for row in rows}))
+    (args.out / 'mutation.md').write_text(
+        f'# Mutants\n\nSmall faults planted one at a time by `benchmarks/mutation.py` (seed '
+        f'{seeds}); killed means that a test fails with it.\n\n'
+        + table(['area', 'mutants', 'killed', 'survived', 'share'], counts)
+        + '\n\n## Survivors\n\n'
+        + table(['where', 'kind', 'fault', 'why it survives'], survivors)
+        + '\n'
+    )
+
+
+def _code(row: dict) -> str:
+    before, after = (' '.join(row[side].split())[:80] for side in ('before', 'after'))
+    return f'`{before}` → `{after}`'.replace('|', '\\|')
+
+
+if __name__ == '__main__':
+    raise SystemExit(main())
