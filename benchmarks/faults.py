@@ -259,7 +259,7 @@ def end(folder: Path) -> dict:
 
 
 def full_disk(bench: Bench) -> Iterator[bool]:
-    """No more room (a limit on file sizes), at each file that training writes; then room again."""
+    """Fill the disk (limit file sizes) at each file that training writes, then free it."""
     import forked
     from test_safe_checkpoints import end_of
 
@@ -295,7 +295,7 @@ def small_disk(folder: Path, options: str) -> Iterator[Path]:
 
 
 def full_file_system(bench: Bench) -> Iterator[bool]:
-    """A file system of a few megabytes, in training and in a sweep."""
+    """Use a file system of a few megabytes, in training and in a sweep."""
     import forked
     from fault_cases import ADE, ALONE
 
@@ -314,7 +314,7 @@ def full_file_system(bench: Bench) -> Iterator[bool]:
 
 
 def read_only(bench: Bench) -> Iterator[bool]:
-    """A folder that cannot be written, for training, a sweep and attention."""
+    """Use a read-only folder, for training, a sweep and attention."""
     import forked
     from fault_cases import ADE, ALONE
 
@@ -348,28 +348,28 @@ def messages(bench: Bench, group: str) -> Iterator[bool]:
 
 
 def broken_data(bench: Bench) -> Iterator[bool]:
-    """Broken images, labels and annotations, and a killed loading process, in training and test."""
+    """Break images, labels, annotations and a loading process, in training and testing."""
     yield from messages(bench, 'Data')
 
 
 def broken_losses(bench: Bench) -> Iterator[bool]:
-    """A loss that is NaN or infinite."""
+    """Make the loss NaN or infinite."""
     yield from messages(bench, 'Loss')
 
 
 def broken_checkpoints(bench: Bench) -> Iterator[bool]:
-    """Checkpoints: cut, empty, of others, not finite, hostile; used and locked folders."""
+    """Load truncated, empty, foreign, non-finite or hostile checkpoints; use occupied folders."""
     yield from messages(bench, 'Checkpoints')
 
 
 def broken_configs(bench: Bench) -> Iterator[bool]:
-    """Configs: wrong, and programs under --safe-config."""
+    """Load wrong configs, and programs under --safe-config."""
     yield from messages(bench, 'Configs')
     yield from messages(bench, '--safe-config')
 
 
 def checked_data(bench: Bench) -> Iterator[bool]:
-    """Faults of ADE20K and COCO data that tools/check_data.py must find and name."""
+    """Damage ADE20K and COCO data; tools/check_data.py must find and name the fault."""
     import test_check_data as cases
 
     from cb_mm.data import check_ade20k, check_coco
@@ -387,7 +387,7 @@ def checked_data(bench: Bench) -> Iterator[bool]:
 
 
 def flipped(bench: Bench) -> Iterator[bool]:
-    """Flipped bits in a checkpoint: an error or the same weights, in bounded memory and time."""
+    """Flip bits in a checkpoint: an error or the same weights, in bounded memory and time."""
     from test_checkpoint_damage import FLIPS
 
     count = bench.tries(10_000)
@@ -403,7 +403,7 @@ def flipped(bench: Bench) -> Iterator[bool]:
 
 
 def gadgets(bench: Bench) -> Iterator[bool]:
-    """Pickles that would run code."""
+    """Load pickles that would run code."""
     import torch
     from test_checkpoint_damage import GADGETS
 

@@ -16,24 +16,23 @@ REPO = Path(__file__).resolve().parent.parent
 PAGE = REPO / 'docs' / 'model_zoo.md'
 START = """# Model zoo
 
-Every recipe of this package: a config with one of its schedules. **No weights are public**, neither
-the paper's nor ours, so a model is something to train here, not to download.
+All recipes in this package: each is a config with one of its schedules. **No weights are public**, neither
+the paper's nor ours, so you train these models; you cannot download them.
 
-- **The paper's** figures are from the paper, in per cent; we did not measure them. – is where it
-  has none.
-- **Ours** are measured with this package, with the command beside them; "not yet" until they are.
+- **The paper's** scores are from the paper, in per cent; we did not measure them. "–" means that it
+  gives none.
+- **Ours** were measured with this package and the given command; "not yet" until they are.
 - **Parameters** are counted in the model that the config builds.
-- WEIGHTS are those that the backbone starts from. The paper's were pre-trained with CB:
-  [pre-training](pretraining.md) says how, and what plain weights do instead.
+- WEIGHTS are the weights that the backbone starts from. The paper's were pre-trained with CB:
+  [pre-training](pretraining.md) explains how, and what plain weights do instead.
 
-Written by `python benchmarks/model_zoo.py` from `model-index.yml` and the metafiles it imports; the
-test suite compares it with them, and them with the configs.
+`python benchmarks/model_zoo.py` writes this page from `model-index.yml` and the metafiles that it imports.
+The test suite compares the page with them, and them with the configs.
 """
 END = """## With mim
 
-openmim 0.3.9 finds these models in the installed package. The first limit below keeps out an
-openxlab that puts setuptools and tqdm back to old releases; the second keeps `pkg_resources`, which
-openmim needs.
+openmim 0.3.9 finds these models in the installed package. The first version limit below avoids an
+openxlab that downgrades setuptools and tqdm; the second keeps `pkg_resources`, which openmim needs.
 
 ```bash
 pip install openmim "openxlab<=0.0.11" "setuptools<81"
@@ -45,14 +44,14 @@ mim test cb_mm upernet_vit_s_cb.py --checkpoint CHECKPOINT --suite table9 --data
 mim run cb_mm visualize_attention CONFIG CHECKPOINT IMAGE --html
 ```
 
-`mim train`, `mim test` and `mim gridsearch` take the name of a config and hand other options on to
-`tools/train.py` and `tools/test.py`; `mim run` starts any tool. What does not work:
+`mim train`, `mim test` and `mim gridsearch` take the name of a config and pass other options on to
+`tools/train.py` and `tools/test.py`; `mim run` starts any tool. These do not work:
 
-- `mim download`: it wants the address of weights, and there are none.
-- `mim train cb_mm -h` and `mim run cb_mm -h`: mim lists the tools and options of its own packages
-  only. The options are in `python tools/train.py --help`.
-- openmim with an editable install: it looks only where packages are copied to. onedl-mim 0.5.1 is
-  the other way round. In a checkout, the commands in the tables need no mim.
+- `mim download`: it needs the address of weights, and there are none.
+- `mim train cb_mm -h` and `mim run cb_mm -h`: mim lists only the tools and options of its own packages.
+  See `python tools/train.py --help` for the options.
+- openmim with an editable install: it only finds packages whose files are copied on installation.
+  onedl-mim 0.5.1 is the other way round. In a checkout, the commands in the tables do not need mim.
 """
 HEADER = (
     "| model | data | parameters, M | schedule | the paper's | ours | config | command |",
@@ -61,14 +60,14 @@ HEADER = (
 
 
 def load_index() -> tuple[list[dict], list[dict]]:
-    """The collections of models, and all models."""
+    """Return the collections of models, and all models."""
     index = yaml.safe_load((REPO / 'model-index.yml').read_text())
     metafiles = [yaml.safe_load((REPO / name).read_text()) for name in index['Import']]
     return index['Collections'], [model for file in metafiles for model in file['Models']]
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the complete page."""
     collections, models = load_index()
     schedules = Counter(model['Config'] for model in models)
     parts = [START]
@@ -83,7 +82,7 @@ def page() -> str:
 
 
 def row(model: dict, several: bool) -> str:
-    """One model; its command names the schedule where the config has several."""
+    """Return the row of one model; its command names the schedule if the config has several."""
     data, config = model['Metadata'], model['Config']
     command = re.search(r'^ +(python tools/train\.py .*)', (REPO / config).read_text(), re.M)[1]
     if several:
@@ -103,7 +102,7 @@ def row(model: dict, several: bool) -> str:
 
 
 def figures(model: dict) -> tuple[str, str]:
-    """The paper's figures and ours, with the names of their metrics and of other test sets."""
+    """Return the paper's scores and ours, with the names of their metrics and of other test sets."""
     paper, ours = [], []
     for result in model.get('Results', []):
         dataset, trained_on = result['Dataset'], model['Metadata']['Training Data']
