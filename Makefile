@@ -1,10 +1,10 @@
-# make env     build the environment in .venv (again only when the pins change)
-# make demo    the environment, then the main job on embedded data
-# make test    the environment, then the whole test suite
-# make bench   the environment, then every benchmark that needs no data: results in benchmarks/results
-# make lint    the environment, then ruff
+# make env     build the environment in .venv (rebuilt only when the pins change)
+# make demo    build the environment, then train and test on embedded data
+# make test    build the environment, then run the full test suite
+# make bench   build the environment, then run every benchmark that needs no data: benchmarks/results
+# make lint    build the environment, then run ruff
 #
-# FAMILY=openmmlab uses the original OpenMMLab releases, in an environment of their own.
+# FAMILY=openmmlab uses the original OpenMMLab releases, in a separate environment.
 # PYTHON=python3.12 chooses the interpreter.
 
 comma := ,
@@ -32,8 +32,8 @@ env:
 	fi
 
 # MMCV_WITH_OPS=0: mmcv stays pure Python, so that no compiler is needed (see cb_mm/mmcv_ops.py).
-# The last install: mmcv asks for opencv-python, whose files need libGL and lie over those of its
-# headless twin. Writing the twin's files again, last, makes cv2 import on a server.
+# The last install: mmcv requires opencv-python, whose files need libGL and overwrite those of the
+# headless version. Reinstalling the headless version last lets cv2 be imported on a server.
 .PHONY: build-env
 build-env:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \

@@ -16,8 +16,8 @@ REPO = Path(__file__).resolve().parent.parent
 PAGE = REPO / 'docs' / 'model_zoo.md'
 START = """# Model zoo
 
-All recipes in this package: each is a config with one of its schedules. **No weights are public**, neither
-the paper's nor ours, so you train these models; you cannot download them.
+All recipes in this package: each is a config with one of its schedules. **No weights are public**,
+neither the paper's nor ours, so you train these models; you cannot download them.
 
 - **The paper's** scores are from the paper, in per cent; we did not measure them. "–" means that it
   gives none.
@@ -26,8 +26,8 @@ the paper's nor ours, so you train these models; you cannot download them.
 - WEIGHTS are the weights that the backbone starts from. The paper's were pre-trained with CB:
   [pre-training](pretraining.md) explains how, and what plain weights do instead.
 
-`python benchmarks/model_zoo.py` writes this page from `model-index.yml` and the metafiles that it imports.
-The test suite compares the page with them, and them with the configs.
+`python benchmarks/model_zoo.py` writes this page from `model-index.yml` and the metafiles that it
+imports. The test suite compares the page with them, and them with the configs.
 """
 END = """## With mim
 
@@ -48,8 +48,8 @@ mim run cb_mm visualize_attention CONFIG CHECKPOINT IMAGE --html
 `tools/train.py` and `tools/test.py`; `mim run` starts any tool. These do not work:
 
 - `mim download`: it needs the address of weights, and there are none.
-- `mim train cb_mm -h` and `mim run cb_mm -h`: mim lists only the tools and options of its own packages.
-  See `python tools/train.py --help` for the options.
+- `mim train cb_mm -h` and `mim run cb_mm -h`: mim lists only the tools and options of its own
+  packages. See `python tools/train.py --help` for the options.
 - openmim with an editable install: it only finds packages whose files are copied on installation.
   onedl-mim 0.5.1 is the other way round. In a checkout, the commands in the tables do not need mim.
 """
@@ -102,7 +102,7 @@ def row(model: dict, several: bool) -> str:
 
 
 def figures(model: dict) -> tuple[str, str]:
-    """Return the paper's scores and ours, with the names of their metrics and of other test sets."""
+    """Return the paper's scores and ours, with the names of metrics and of other test sets."""
     paper, ours = [], []
     for result in model.get('Results', []):
         dataset, trained_on = result['Dataset'], model['Metadata']['Training Data']

@@ -4,9 +4,9 @@ CB is in the upper half of the blocks, but not in those that feed the FPN.
 
     python tools/train.py configs/mask_rcnn_swin_t_cb.py --init swin_tiny_patch4_window7_224
 
-The paper has Swin-Ti on ImageNet alone (Table S14: 79.3, with CB 79.5), so there is no AP of the
-paper to compare with. The recipe is that of the ViTs here; drop path 0.2, a norm on every map and
-no decay on the position bias are Swin's own for Mask R-CNN.
+The paper tests Swin-Ti only on ImageNet (Table S14: 79.3, with CB 79.5), so it gives no AP to
+compare with. The recipe is the one for the ViTs here; drop path 0.2, a norm on every map and no
+weight decay on the position bias are Swin's own for Mask R-CNN.
 Measured by us: not yet.
 """
 
@@ -23,7 +23,7 @@ model = dict(
         model_name='swin_tiny_patch4_window7_224',
         broadcast='cb',
         skip_out_layers=True,
-        img_size=800,  # images are as large as that: all stages shift their windows
+        img_size=800,  # the images are this large: all stages shift their windows
         drop_path_rate=0.2,
         norm_out=True,
     ),

@@ -2,7 +2,7 @@
 
     python tools/train.py configs/mask_rcnn_vit_s_cb.py --init WEIGHTS
 
-The paper has no figure for this size.
+The paper gives no score for this size.
 Measured by us: not yet.
 """
 

@@ -2,8 +2,8 @@
 
     python tools/train.py configs/upernet_pvtv2_b1_cb.py --init pvt_v2_b1
 
-The paper has PVTv2-B1 on ImageNet alone (Table S14: 76.4, with CB 76.5), so there is no mIoU of
-the paper to compare with. The recipe is that of the ViTs here; drop path 0.1 is PVT v2's own.
+The paper tests PVTv2-B1 only on ImageNet (Table S14: 76.4, with CB 76.5), so it gives no mIoU to
+compare with. The recipe is the one for the ViTs here; drop path 0.1 is PVT v2's own.
 Measured by us: not yet.
 """
 

@@ -2,9 +2,9 @@
 
     python tools/train.py configs/upernet_swin_t_cb.py --init swin_tiny_patch4_window7_224
 
-The paper has Swin-Ti on ImageNet alone (Table S14: 79.3, with CB 79.5), so there is no mIoU of the
-paper to compare with. The recipe is that of the ViTs here; drop path 0.3, a norm on every map and
-no decay on the position bias are Swin's own for UperNet.
+The paper tests Swin-Ti only on ImageNet (Table S14: 79.3, with CB 79.5), so it gives no mIoU to
+compare with. The recipe is the one for the ViTs here; drop path 0.3, a norm on every map and no
+weight decay on the position bias are Swin's own for UperNet.
 Measured by us: not yet.
 """
 
@@ -20,7 +20,7 @@ model = dict(
         type='TimmCB',
         model_name='swin_tiny_patch4_window7_224',
         broadcast='cb',
-        img_size=512,  # of the crops: so that all stages shift their windows
+        img_size=512,  # crop size, so that all stages shift their windows
         drop_path_rate=0.3,
         norm_out=True,
     ),

@@ -5,7 +5,7 @@
 mIoU, the paper's (Table 6): 45.3 with 160K iterations, 44.6 with ``--schedule 40k``.
 Measured by us: not yet.
 
-All layers is our reading: the paper's 0.02 % more parameters for ViT-S are 12 layers × 384.
+CB_S in all layers is our reading: the paper's 0.02 % more parameters for ViT-S are 12 × 384.
 """
 
 _base_ = ['upernet_vit_b.py']

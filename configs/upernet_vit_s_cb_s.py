@@ -5,7 +5,7 @@
 mIoU, the paper's (Table 6): 43.1 with 160K iterations, 41.6 with ``--schedule 40k``.
 Measured by us: not yet.
 
-All layers is our reading: the paper's 0.02 % more parameters for ViT-S are 12 layers × 384.
+CB_S in all layers is our reading: the paper's 0.02 % more parameters for ViT-S are 12 × 384.
 """
 
 _base_ = ['upernet_vit_s.py']

@@ -1,11 +1,11 @@
-"""Context Broadcasting in any torch model, in one line, and out of it again.
+"""Add Context Broadcasting to any torch model with one line, and remove it again.
 
     python examples/any_model.py
     python examples/any_model.py --model swin_tiny_patch4_window7_224 --broadcast cb_s --layers all
 
-Takes a model of timm and a plain torch one, neither of which knows of cb_mm. CB adds no parameters
-and changes the output; CB_S starts as the model was and adds a scale a channel. Afterwards the
-model is as it was, to the last bit. Nothing is downloaded or written.
+Uses a timm model and a plain torch model, neither of which knows about cb_mm. CB adds no parameters
+and changes the output; CB_S adds one scale per channel and does not change the output at first.
+Afterwards the model is restored exactly. Nothing is downloaded or written.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cb_mm import add_context_broadcast
 
 
 def show(name: str, model: nn.Module, inputs: torch.Tensor, broadcast: str, layers: str) -> None:
-    """Put CB in, say what changed, take it out."""
+    """Add CB, print what changed, and remove it."""
     model.eval()
     before = model(inputs)
     size = sum(parameter.numel() for parameter in model.parameters())
@@ -35,16 +35,16 @@ def show(name: str, model: nn.Module, inputs: torch.Tensor, broadcast: str, laye
     added.remove()
 
     same = torch.equal(model(inputs), before)
-    print(f'  taken out again: {"as it was" if same else "NOT as it was"}')
+    print(f'  removed again: the output is {"as before" if same else "NOT as before"}')
 
 
 @torch.no_grad()
 def main(argv: list[str] | None = None) -> int:
-    """Two models, one after the other."""
+    """Show two models, one after the other."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument('--model', default='vit_tiny_patch16_224', help='a model of timm')
+    parser.add_argument('--model', default='vit_tiny_patch16_224', help='a timm model')
     parser.add_argument('--broadcast', default='cb', help='cb, cb_s, cb_gate, cb_hybrid or se')
     parser.add_argument('--layers', default='upper', help='upper or all')
     args = parser.parse_args(argv)

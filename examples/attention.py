@@ -1,11 +1,11 @@
-"""The attention of a ViT: its entropy and reach in every layer, and a page to explore it.
+"""Measure a ViT's attention: entropy and reach in every layer, and a page to explore it.
 
     python examples/attention.py
     python examples/attention.py --weights vit_tiny.safetensors --image street.jpg
 
-Without weights of yours the ViT is a random one, whose attention is nearly even: its entropy is
-close to the bound, the logarithm of the number of tokens. Open the HTML file in a browser, and
-click on the picture. Everything goes to example_out/attention.
+Without --weights the ViT is random and its attention nearly uniform: its entropy is close to the
+bound, the logarithm of the number of tokens. Open the HTML file in a browser and click on the
+image. Everything goes to example_out/attention.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument('--model', default='vit_tiny_patch16_224', help='a ViT of timm')
+    parser.add_argument('--model', default='vit_tiny_patch16_224', help='a timm ViT')
     parser.add_argument('--weights', type=Path, help='its weights (default: random)')
     parser.add_argument('--image', type=Path, help='an image (default: a drawn scene)')
     parser.add_argument('--out', type=Path, default=Path('example_out/attention'))
@@ -43,7 +43,7 @@ def main(argv: list[str] | None = None) -> int:
 
     subject = load_subject(args.model, str(args.weights))
 
-    def look(layer: LayerAttention) -> None:  # called once a layer, while the model runs
+    def look(layer: LayerAttention) -> None:  # called once per layer, while the model runs
         found = measure(layer)
         entropy, reach = found.whole['entropy'][0], found.whole['reach'][0]
         print(f'{layer.name:<16} entropy {entropy:.3f} of {found.bound:.3f}, reach {reach:.3f}')

@@ -1,10 +1,10 @@
-"""The backbone in an mmdetection config of your own, trained by mmengine's own Runner.
+"""Use the backbone in your own mmdetection config, trained by mmengine's own Runner.
 
     python examples/own_mmdet_config.py
 
-mmdet's Mask R-CNN config is the base; what changes is the backbone, the widths around it, and the
-data: the embedded scenes with six classes of COCO. One short epoch, then a prediction. Everything
-goes to example_out/own_mmdet_config, the config included.
+mmdet's Mask R-CNN config is the base. Only the backbone, the widths around it and the data change:
+the embedded scenes with six COCO classes. Trains one short epoch, then predicts. Everything goes to
+example_out/own_mmdet_config, including the config.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ model = dict(
         type='ViTCB',
         arch=dict(embed_dim=96, depth=6, num_heads=3),  # or 'tiny', 'small', 'base', a timm name
         broadcast='cb',
-        skip_out_layers=True,  # the paper's way for detection
+        skip_out_layers=True,  # as the paper does for detection
         out_indices=(1, 2, 3, 5),
         # init_cfg=dict(type='Pretrained', checkpoint='deit_tiny.pth'),
     ),
@@ -36,7 +36,7 @@ model = dict(
     roi_head=dict(
         bbox_head=dict(num_classes=len(classes)), mask_head=dict(num_classes=len(classes))
     ),
-    # Fewer boxes than in a real training, for a CPU.
+    # Fewer boxes than in real training, for a CPU.
     train_cfg=dict(rpn_proposal=dict(max_per_img=200), rcnn=dict(sampler=dict(num=64))),
     test_cfg=dict(rpn=dict(max_per_img=100), rcnn=dict(max_per_img=20)),
 )
@@ -91,7 +91,7 @@ def main(argv: list[str] | None = None) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument('--out', type=Path, default=Path('example_out/own_mmdet_config'))
-    parser.add_argument('--pictures', type=int, default=24, help='to train on')
+    parser.add_argument('--pictures', type=int, default=24, help='training images')
     args = parser.parse_args(argv)
 
     data = write_scenes(args.out / 'scenes', train=24, val=4).coco

@@ -1,10 +1,10 @@
-"""The backbone in an mmsegmentation config of your own, trained by mmengine's own Runner.
+"""Use the backbone in your own mmsegmentation config, trained by mmengine's own Runner.
 
     python examples/own_mmseg_config.py
 
-Only the config knows of cb_mm: ``custom_imports`` registers ``ViTCB``, and mmseg builds, trains,
-validates and predicts as ever, here on the embedded scenes. Everything goes to
-example_out/own_mmseg_config, the config included.
+Only the config knows about cb_mm: ``custom_imports`` registers ``ViTCB``, and mmseg builds, trains,
+validates and predicts as usual, here on the embedded scenes. Everything goes to
+example_out/own_mmseg_config, including the config.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cb_mm.data import SCENE_CLASSES, write_scenes
 CONFIG = """
 default_scope = 'mmseg'
 custom_imports = dict(imports=['cb_mm'], allow_failed_imports=False)
-classes = CLASSES  # a part of ADE20K's; without metainfo there are all 150
+classes = CLASSES  # some of ADE20K's classes; without metainfo, all 150
 model = dict(
     type='EncoderDecoder',
     data_preprocessor=dict(

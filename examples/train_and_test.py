@@ -2,7 +2,7 @@
 
     python examples/train_and_test.py
 
-It draws its own data set, trains UperNet with ViT-Ti + CB for a minute on a CPU, and compares the
+Draws its own data set, trains UperNet with ViT-Ti + CB for a minute on a CPU, and compares the
 score on clean images with that under noise and blur. Results are in example_out/train_and_test.
 The same with the tools:
 
@@ -40,7 +40,7 @@ def main(argv: list[str] | None = None) -> int:
             config=str(CONFIG),
             data_root=str(scenes.ade20k),
             work_dir=str(args.out / 'train'),
-            resume='auto',  # called again, it goes on where it was
+            resume='auto',  # run again, it continues where it stopped
             cfg_options=[
                 f'train_cfg.max_iters={args.iterations}',
                 f'train_dataloader.batch_size={args.batch}',

@@ -66,7 +66,7 @@ def test_attention(tmp_path):
 )
 def test_any_model(words, more, unchanged, tmp_path):
     out = run('any_model.py', *words, cwd=tmp_path)
-    assert out.count('taken out again: as it was') == 2
+    assert out.count('removed again: the output is as before') == 2
     assert more in out
     changes = [float(value) for value in re.findall(r'changes by (\S+)%', out)]
     assert len(changes) == 2

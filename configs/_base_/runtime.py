@@ -1,9 +1,9 @@
-"""What every config shares: registration of cb_mm, logging, checkpoints, randomness."""
+"""Shared by all configs: registration of cb_mm, logging, checkpoints, randomness."""
 
 # Importing cb_mm registers its parts, so these configs also work from mmseg's and mmdet's tools.
 custom_imports = dict(imports=['cb_mm'], allow_failed_imports=False)
-# Randomness without state: a run that was killed and resumed equals one that was not.
-# Checkpoints say which broadcast they were trained with.
+# Stateless randomness: a run that was killed and resumed equals one that was not.
+# Checkpoints record the broadcast that they were trained with.
 custom_hooks = [
     dict(type='ReplayHook'),
     dict(type='MeanLossHook'),

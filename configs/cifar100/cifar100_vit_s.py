@@ -1,12 +1,12 @@
-"""ViT-S, from scratch on CIFAR-100: the small version of pre-training.
+"""ViT-S, from scratch on CIFAR-100: scaled-down pre-training.
 
     python tools/train.py configs/cifar100/cifar100_vit_s.py --data-root /data/cifar100
 
 Accuracy, the paper's (Table S15): 74.73.
 Measured by us: not yet.
 
-The paper gives neither recipe nor input size: ours is that of ImageNet, with images enlarged to
-224². Without repeated augmentation in both configs, so that they differ in CB alone.
+The paper gives neither recipe nor input size: we use the ImageNet recipe with images enlarged to
+224². Neither config uses repeated augmentation, so they differ only in CB.
 """
 
 _base_ = [

@@ -1,4 +1,4 @@
-"""ViT-S + CB in the upper layers, from scratch on CIFAR-100: the small version of pre-training.
+"""ViT-S + CB in the upper layers, from scratch on CIFAR-100: scaled-down pre-training.
 
     python tools/train.py configs/cifar100/cifar100_vit_s_cb.py --data-root /data/cifar100
 

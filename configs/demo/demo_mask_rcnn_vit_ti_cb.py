@@ -1,9 +1,9 @@
-"""The Mask R-CNN recipe in small, on the embedded scenes, for a CPU.
+"""Scaled-down Mask R-CNN recipe on the embedded scenes, for a CPU.
 
     python tools/make_scenes.py demo_out/scenes
     python tools/train.py configs/demo/demo_mask_rcnn_vit_ti_cb.py
 
-It shows that everything works together; it is no measurement of anything.
+It shows that everything works together and measures nothing else.
 """
 
 _base_ = ['../mask_rcnn_vit_ti_cb.py']
@@ -19,7 +19,7 @@ model = dict(
     rpn_head=dict(
         in_channels=64,
         feat_channels=64,
-        anchor_generator=dict(scales=[4]),  # the pictures are small, and so are their objects
+        anchor_generator=dict(scales=[4]),  # the images are small, and so are their objects
     ),
     roi_head=dict(
         bbox_roi_extractor=dict(out_channels=64),

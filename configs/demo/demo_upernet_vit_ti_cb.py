@@ -1,10 +1,10 @@
-"""The UperNet recipe in small, on the embedded scenes, for a CPU.
+"""Scaled-down UperNet recipe on the embedded scenes, for a CPU.
 
     python tools/make_scenes.py demo_out/scenes
     python tools/train.py configs/demo/demo_upernet_vit_ti_cb.py
 
-About three minutes on two cores, from random weights. It shows that everything works together;
-it is no measurement of anything.
+Takes about three minutes on two cores, from random weights. It shows that everything works together
+and measures nothing else.
 """
 
 _base_ = ['../upernet_vit_ti_cb.py']

@@ -5,7 +5,7 @@
 The paper's (Table 5): top-1 82.1, top-5 95.7, ImageNet-V2 71.1, ImageNet-ReaL 86.9.
 Measured by us: not yet.
 
-As in the paper, 10 epochs of warm-up and more drop path; how much it does not say: 0.2 is our
+As in the paper, 10 epochs of warm-up and more drop path. It does not say how much: 0.2 is our
 reading, the value that it gives for distillation.
 """
 

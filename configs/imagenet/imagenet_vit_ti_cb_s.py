@@ -7,7 +7,7 @@ Measured by us: not yet.
 
 As in the paper, without repeated augmentation.
 
-All layers is our reading: the paper's 0.02 % more parameters for ViT-S are 12 layers × 384.
+CB_S in all layers is our reading: the paper's 0.02 % more parameters for ViT-S are 12 × 384.
 """
 
 _base_ = ['imagenet_vit_ti_cb.py']

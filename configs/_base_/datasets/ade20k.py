@@ -17,7 +17,7 @@ train_pipeline = [
 test_pipeline = [
     dict(type='LoadImageFromFile'),
     dict(type='Resize', scale=(2048, 512), keep_ratio=True),
-    # After Resize: the labels stay at their own size, and the metric is taken there.
+    # After Resize: the labels keep their own size, at which the metric is computed.
     dict(type='LoadAnnotations', reduce_zero_label=True),
     dict(type='PackSegInputs'),
 ]

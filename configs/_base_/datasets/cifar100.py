@@ -16,7 +16,7 @@ train_pipeline = [
     dict(type='PackInputs'),
 ]
 test_pipeline = [
-    # Before the enlarging: a corruption is one of the image that there is.
+    # Before enlarging: the original image is what gets corrupted.
     dict(type='CorruptionPoint', channel_order='rgb'),
     dict(type='Resize', scale=(image_size, image_size), backend='pillow', interpolation='bicubic'),
     dict(type='PackInputs'),

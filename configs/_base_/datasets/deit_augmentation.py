@@ -1,9 +1,9 @@
-"""What data sets for classification share: DeiT's augmentation, loaders and accuracy.
+"""Shared by the classification data sets: DeiT's augmentation, loaders and accuracy.
 
-DeiT's, which the paper follows: random resized crop (bicubic), flip, RandAugment (2 operations,
-magnitude 9, spread 0.5, increasing), random erasing with noise in a quarter of the images; Mixup,
-CutMix and label smoothing are in the model. A data set adds what depends on its colours: the fill
-values of the last two.
+The paper follows DeiT: random resized crop (bicubic), flip, RandAugment (2 operations, magnitude 9,
+spread 0.5, increasing), random erasing with noise in a quarter of the images; Mixup, CutMix and
+label smoothing are in the model. Each data set adds what depends on its colours: the fill values of
+RandAugment and random erasing.
 """
 
 default_scope = 'mmpretrain'

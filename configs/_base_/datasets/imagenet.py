@@ -1,4 +1,4 @@
-"""ImageNet-1K in folders, with DeiT's augmentation, and the sets that a model is tested on.
+"""ImageNet-1K in folders, with DeiT's augmentation, and the test sets.
 
 Test: short side 256, centre crop 224.
 """
@@ -23,7 +23,7 @@ test_pipeline = [
     dict(type='LoadImageFromFile'),
     dict(type='ResizeEdge', scale=256, edge='short', backend='pillow', interpolation='bicubic'),
     dict(type='CenterCrop', crop_size=image_size),
-    # Here, as in ImageNet-C: on the crop that the model sees. Occlusion then hides its centre.
+    # As in ImageNet-C, corrupt the crop that the model sees. Occlusion then hides its centre.
     dict(type='CorruptionPoint', channel_order='bgr'),
     dict(type='PackInputs'),
 ]
@@ -45,7 +45,7 @@ test_dataloader = val_dataloader
 # tools/test.py --test-set NAME --data-root ITS_FOLDER
 test_set = 'imagenet'
 test_sets = {
-    # 10,000 new images; its folders are named by the number of the class.
+    # 10,000 new images; the folders are named after class numbers.
     'imagenet-v2': dict(
         test_dataloader=dict(
             dataset=dict(
@@ -56,13 +56,13 @@ test_sets = {
         )
     ),
     # The validation images with several labels each; 3,163 of the 50,000 have none and do not
-    # count. --cfg-options test_evaluator.real_labels=real.json takes the file itself.
+    # count. --cfg-options test_evaluator.real_labels=real.json uses the file itself.
     'imagenet-real': dict(
         test_evaluator=dict(
             _delete_=True, type='LabelSetAccuracy', topk=(1, 5), real_labels='timm'
         ),
     ),
-    # 7,500 images of 200 classes, which alone compete.
+    # 7,500 images of 200 classes; only these classes compete.
     'imagenet-a': dict(
         test_dataloader=dict(
             dataset=dict(data_root='data/imagenet-a', data_prefix='', labels='imagenet')

@@ -1,6 +1,6 @@
-"""A ViT with a linear layer on its class token, trained as DeiT is.
+"""A ViT with a linear layer on its class token, trained like DeiT.
 
-The keys of the backbone are timm's: a checkpoint starts any other config by ``--init``, untouched.
+The backbone's keys are timm's: pass a checkpoint to any other config with ``--init``, unchanged.
 """
 
 num_classes = 1000
@@ -20,6 +20,6 @@ model = dict(
         loss=dict(type='LabelSmoothLoss', label_smooth_val=0.1, mode='original'),
         init_cfg=dict(type='TruncNormal', layer='Linear', std=0.02),
     ),
-    # One of the two for every batch, with equal chance.
+    # One of the two per batch, with equal probability.
     train_cfg=dict(augments=[dict(type='Mixup', alpha=0.8), dict(type='CutMix', alpha=1.0)]),
 )

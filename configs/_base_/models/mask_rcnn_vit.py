@@ -1,6 +1,6 @@
 """Mask R-CNN with a 256-channel FPN on a ViT's pyramid.
 
-CB stays out of the blocks whose features are fed to the FPN, as the paper does for detection.
+The blocks that feed the FPN have no CB, as in the paper's detection experiments.
 """
 
 model = dict(

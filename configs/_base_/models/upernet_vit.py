@@ -1,7 +1,7 @@
 """UperNet on a ViT's pyramid, as in XCiT: 512 channels, auxiliary head on the third map.
 
 The paper's text says "head dimension 192, 384 and 512"; only 512 for all three sizes gives the
-parameter counts of its Table 6 (34.1, 53.5 and 127.0 M), so that is what stands here.
+parameter counts of its Table 6 (34.1, 53.5 and 127.0 M), so we use 512.
 """
 
 norm_cfg = dict(type='SyncBN', requires_grad=True)

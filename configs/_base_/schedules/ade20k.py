@@ -1,9 +1,9 @@
-"""AdamW and polynomial decay for 160K (default) or, by ``--schedule 40k``, 40K iterations.
+"""AdamW and polynomial decay for 160K (default) or, with ``--schedule 40k``, 40K iterations.
 
 The recipe is XCiT's, which the paper follows: batch 16, lr 6e-5, weight decay 0.01 but none on
 norms and the position embedding, 1,500 iterations of linear warm-up from a factor of 1e-6, then
-power 1.0 down to 0. Our reading: the decay starts where the warm-up ends; no decay on CB_S's
-scales, which are gains as those of a norm are.
+decay with power 1.0 to 0. Our reading: the decay starts where the warm-up ends; no weight decay on
+CB_S's scales, which are gains like those of a norm.
 """
 
 _base_ = ['../runtime.py']

@@ -1,7 +1,7 @@
 """AdamW for 12 epochs, steps at epochs 8 and 11.
 
-The paper's: lr 1e-4 × batch / 16, weight decay 0.05. From XCiT's recipe, which it follows: no
-decay on norms and the position embedding, and 500 iterations of linear warm-up from 0.001.
+From the paper: lr 1e-4 × batch / 16, weight decay 0.05. From XCiT's recipe, which it follows: no
+weight decay on norms and the position embedding, and 500 iterations of linear warm-up from 0.001.
 """
 
 _base_ = ['../runtime.py']

@@ -1,14 +1,14 @@
 """AdamW and one cosine over 300 epochs, with 5 epochs of warm-up.
 
-The paper's: betas (0.9, 0.999), lr 1e-3 × batch / 1024, weight decay 0.05, 300 epochs. From DeiT's
-recipe, which it follows: warm-up of 5 epochs from 1e-6, cosine down to 1e-5, no decay on norms,
-biases, tokens and the position embedding. Our reading: the cosine starts where the warm-up ends,
-both go on at every iteration, and there is no weight averaging.
+From the paper: betas (0.9, 0.999), lr 1e-3 × batch / 1024, weight decay 0.05, 300 epochs. From
+DeiT's recipe, which it follows: 5 epochs of warm-up from 1e-6, cosine to 1e-5, no weight decay on
+norms, biases, tokens and the position embedding. Our reading: the cosine starts where the warm-up
+ends, both advance at every iteration, and there is no weight averaging.
 """
 
 _base_ = ['../runtime.py']
 
-# The second one brings mmpretrain, which only classification needs.
+# The second import needs mmpretrain, which only classification uses.
 custom_imports = dict(imports=['cb_mm', 'cb_mm.pretraining'])
 
 optim_wrapper = dict(
