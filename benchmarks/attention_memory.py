@@ -1,9 +1,9 @@
-"""What the statistics of attention cost, in memory and time, beside the plain forward.
+"""Memory and time of the attention statistics, compared with the plain forward pass.
 
-Every measure of every layer and head of a ViT: at 1024 x 1024 pixels (4,097 tokens) the maps of
-ViT-S would take 4.8 GB, had they to be kept. Memory is what the job takes at its peak, beyond the
-libraries and weights that are there before, each time in a process of its own, the median of all;
-times are taken in turns in one process, as a ratio.
+Computes every measure of every layer and head of a ViT: at 1024 x 1024 pixels (4,097 tokens) the
+maps of ViT-S would take 4.8 GB if they were kept. Memory is the peak beyond the libraries and
+weights that are already loaded, measured in a separate process each time; the median is reported.
+Times are measured in turns in one process and reported as a ratio.
 
 Examples:
   python benchmarks/attention_memory.py
@@ -22,7 +22,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-#: Depth and heads, to say what the maps would take.
+#: Depth and heads, to compute the size of the maps.
 ARCHES = {'tiny': (12, 3), 'small': (12, 6), 'base': (12, 12)}
 MEMORY_LIMIT = 600e6
 TIME_LIMIT = 4.0
@@ -42,7 +42,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         '--out', default=str(HERE / 'results'), metavar='DIR', help='folder of the results'
     )
-    # What a process of the benchmark does; this one only starts them.
+    # What a child process does; this one only starts them.
     parser.add_argument('--job', choices=('plain', 'statistics', 'time'), help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     if min(args.repeats, args.threads) < 1 or args.size < 16:
@@ -51,7 +51,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
 
 
 def work(args: argparse.Namespace) -> dict:
-    """What one process measures."""
+    """Measure in one process."""
     import torch
 
     from cb_mm.attention import capture, measure
@@ -82,12 +82,12 @@ def work(args: argparse.Namespace) -> dict:
                 for clock in ('cpu', 'wall')
             },
         }
-    # What is there before (libraries, weights) does not count, nor a peak while it was loaded.
+    # Neither libraries and weights count, nor the peak while they were loaded.
     return {'peak': peak_memory(jobs[args.job])}
 
 
 def start(args: argparse.Namespace, job: str) -> dict:
-    """Run one job in a process of its own."""
+    """Run one job in a separate process."""
     words = [
         *('--arch', args.arch, '--size', str(args.size), '--repeats', str(args.repeats)),
         *('--threads', str(args.threads), '--job', job),
@@ -98,7 +98,7 @@ def start(args: argparse.Namespace, job: str) -> dict:
 
 
 def table(result: dict) -> str:
-    """The figures as Markdown."""
+    """Return the numbers as Markdown."""
     memory, cpu = result['memory'], result['ratios']['cpu']
     times = result['times']
     return '\n'.join(
@@ -109,10 +109,10 @@ def table(result: dict) -> str:
             '',
             '| | plain forward | with statistics of all layers | |',
             '|---|---|---|---|',
-            f'| memory at the peak, median | {memory["plain"] / 1e6:,.0f} MB | '
+            f'| peak memory, median | {memory["plain"] / 1e6:,.0f} MB | '
             f'{memory["statistics"] / 1e6:,.0f} MB | {memory["added"] / 1e6:+,.0f} MB '
             f'(limit {MEMORY_LIMIT / 1e6:.0f}) |',
-            f'| processor time, median | {times["plain"]["cpu_median_s"]:.1f} s | '
+            f'| CPU time, median | {times["plain"]["cpu_median_s"]:.1f} s | '
             f'{times["statistics"]["cpu_median_s"]:.1f} s | × {cpu["ratio"]:.2f} '
             f'({cpu["lower_quartile"]:.2f} to {cpu["upper_quartile"]:.2f}; limit {TIME_LIMIT:g}) |',
             '',
@@ -121,7 +121,7 @@ def table(result: dict) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Measure, write, print; 1 when a limit is not kept."""
+    """Measure, write, print; return 1 if a limit is exceeded."""
     args = parse_args(argv)
     if args.job:
         print(json.dumps(work(args)))

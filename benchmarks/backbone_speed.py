@@ -1,9 +1,9 @@
-"""How fast the backbone is: ViTCB without CB, with CB and CB_S, against other libraries' ViTs.
+"""Speed of the backbone: ViTCB without CB, with CB and CB_S, against other libraries' ViTs.
 
-The others are timm's, mmseg's and, where it is installed, mmpretrain's.
+The others are timm's, mmseg's and, if installed, mmpretrain's.
 
-ViT-S, four maps, random weights. All run in turns in one process, on one thread; compared is the
-processor time of the process, which other programs on the machine disturb least.
+ViT-S, four maps, random weights. All run in turns in one process, on one thread. We compare the CPU
+time of the process, which other programs on the machine disturb least.
 
 Examples:
   python benchmarks/backbone_speed.py
@@ -48,7 +48,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
 
 
 def build(size: int) -> dict[str, Any]:
-    """Name -> module from images to four maps."""
+    """Build each module, from images to four maps, by name."""
     import timm
     from mmseg.models.backbones import VisionTransformer
     from torch import Tensor, nn
@@ -88,7 +88,7 @@ def build(size: int) -> dict[str, Any]:
 
 
 def broadcast_alone(size: int) -> dict[str, float]:
-    """CB's own time on the tokens of one layer: less than the noise of a whole forward."""
+    """Measure CB alone on the tokens of one layer: less than the noise of a full forward pass."""
     import torch
 
     from cb_mm.benchmark import Times, time_in_turns
@@ -153,12 +153,12 @@ def run(args: argparse.Namespace) -> None:
     share = len(models['ViTCB, CB'].broadcast_layers) * alone['cpu_median_s']
     share /= report['rows']['ViTCB']['forward']['cpu_median_s']
     report['cb_share_of_forward'] = share
-    print(f'\nCB alone: {1e3 * alone["cpu_median_s"]:.3f} ms a layer, {share:.2%} of the forward')
+    print(f'\nCB alone: {1e3 * alone["cpu_median_s"]:.3f} ms per layer, {share:.2%} of forward')
     write_atomically(Path(args.out) / 'backbone_speed.json', json.dumps(report, indent=1) + '\n')
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command line; 0 when all is well, 2 when the user must mend something."""
+    """Run the command line; return 0 on success, 2 on a user error."""
     args = parse_args(argv)
     from cb_mm.errors import exit_code
 

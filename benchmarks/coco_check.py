@@ -1,15 +1,15 @@
-"""Does the Mask R-CNN recipe train on real images? A check on a few of COCO, not a result.
+"""Does the Mask R-CNN recipe train on real images? A check on a few COCO images, not a result.
 
 `configs/mask_rcnn_vit_ti.py` and `mask_rcnn_vit_ti_cb.py` start from the ImageNet weights of a
-plain ViT-Ti and train on a small part of COCO in its own layout, on images of a short side of 320.
-It passes when the loss of the last twenty iterations is below two thirds of that of the first
-twenty, for both. A hundred iterations on a few images say nothing of which is better.
+plain ViT-Ti and train on a small part of COCO in its own layout, on images with a short side of
+320. It passes if, for both, the loss of the last twenty iterations is below two thirds of that of
+the first twenty. A hundred iterations on a few images do not say which is better.
 
 Examples:
   python benchmarks/coco_check.py --coco data/coco_mini --weights vit_tiny.safetensors
   python benchmarks/coco_check.py --epochs 3 --work work_dirs/longer --out longer
 
-Called again after a kill, it goes on where it was. Writes coco_check.json and .md.
+Run again after a kill, it continues where it stopped. Writes coco_check.json and .md.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add('--coco', type=Path, default=BESIDE / 'data/coco_mini', metavar='DIR',
         help='a part of COCO 2017, in its layout')  # fmt: skip
-    add('--epochs', type=int, default=1, metavar='N', help='of training (1)')
+    add('--epochs', type=int, default=1, metavar='N', help='training epochs (1)')
     return parse_counts(parser, argv, ['epochs'])
 
 
 def write_config(file: Path, name: str, epochs: int) -> None:
-    """The recipe with smaller images and a shorter schedule; nothing else is changed."""
+    """Write the recipe with smaller images and a shorter schedule; nothing else changes."""
     from mmengine.config import Config
 
     from cb_mm.atomic import write_atomically
@@ -60,7 +60,7 @@ def write_config(file: Path, name: str, epochs: int) -> None:
 
 
 def check(args: argparse.Namespace) -> str:
-    """Train both; returns the table."""
+    """Train both and return the table."""
     from parts.markdown import table
     from parts.records import Records
     from parts.tool_call import call_tool
@@ -101,7 +101,7 @@ def check(args: argparse.Namespace) -> str:
 
 
 def summary(lines: list[dict[str, Any]]) -> dict[str, Any]:
-    """Loss at both ends and the scores at the end, from the log of a training."""
+    """Return the loss at both ends and the final scores, from a training log."""
     losses = dict(sorted((line['step'], line['loss']) for line in lines if 'loss' in line))
     values = list(losses.values())
     scores = [line for line in lines if 'coco/bbox_mAP_50' in line][-1]

@@ -1,8 +1,8 @@
-"""How fast the corruptions are, against the package imagecorruptions (imagecorruptions-imaug).
+"""Speed of the corruptions, compared with the package imagecorruptions (imagecorruptions-imaug).
 
-Both run on the same image (512 x 683 by default) in turns, and medians of the turns are compared.
-Everything runs in one thread, and time is processor time: other work on the machine is not
-counted. Random corruptions draw new noise at every turn.
+Both run in turns on the same image (512 x 683 by default), and we compare the medians of the turns.
+Everything runs in one thread, and time is CPU time: other work on the machine is not counted.
+Random corruptions draw new noise at every turn.
 
 Examples:
   python benchmarks/corruption_speed.py
@@ -35,7 +35,9 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument('--image', metavar='FILE', help='measure on this image (a made-up one)')
+    parser.add_argument(
+        '--image', metavar='FILE', help='measure on this image (default: a synthetic one)'
+    )
     parser.add_argument('--corruption', nargs='+', metavar='NAME', help='only these (all)')
     parser.add_argument('--rounds', type=int, default=9, metavar='N', help='turns each (9)')
     parser.add_argument(
@@ -48,7 +50,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
 
 
 def made_up_image(height: int = 512, width: int = 683):
-    """A picture with the grey levels and edges of a photograph, the same everywhere."""
+    """Return a synthetic image with the grey levels and edges of a photograph, always the same."""
     import numpy as np
 
     from cb_mm.corruption.functional.weather import cloud
@@ -60,7 +62,7 @@ def made_up_image(height: int = 512, width: int = 683):
 
 
 def measure(image, name: str, severity: int, rounds: int) -> dict:
-    """Seconds of one corruption at one severity, ours and theirs in turns."""
+    """Measure the seconds of one corruption at one severity, ours and theirs in turns."""
     import imagecorruptions
     import numpy as np
 
@@ -92,7 +94,7 @@ def measure(image, name: str, severity: int, rounds: int) -> dict:
 
 
 def machine() -> dict:
-    """What the figures depend on: the processor and the versions of the libraries."""
+    """Return what the times depend on: the processor and the versions of the libraries."""
     lines = Path('/proc/cpuinfo')
     names = lines.read_text().splitlines() if lines.exists() else []
     models = [line.partition(':')[2].strip() for line in names if line.startswith('model name')]
@@ -112,13 +114,13 @@ def machine() -> dict:
 
 
 def table(report: dict) -> str:
-    """The results as Markdown: one line a corruption, the median over its severities."""
+    """Return the results as Markdown: one line per corruption, the median over its severities."""
     about = report['machine']
     height, width = report['image']['height'], report['image']['width']
     lines = [
         '# Speed of the corruptions',
         '',
-        f'Milliseconds of processor time for one image of {height} x {width}, median of '
+        f'Milliseconds of CPU time for one image of {height} x {width}, median of '
         f'{report["rounds"]} turns, both packages in turns in one run. "Theirs" is '
         f'imagecorruptions-imaug {about.get("imagecorruptions-imaug", "?")}. The ratio of a '
         'severity is theirs / ours.',
@@ -143,10 +145,10 @@ def table(report: dict) -> str:
     first = max(report['rows'], key=lambda row: row['first_ms'])
     lines += [
         '',
-        'A level that is met for the first time costs a little more (tables of noise are built '
-        f'once a level); the dearest first call took {first["first_ms"]:.0f} ms '
-        f'({first["corruption"]}). The blurs of the paper, 1 and 2 pixels, are severities 1 and 2 '
-        'of gaussian_blur; noise costs about the same at any level.',
+        'The first call at a level costs a little more (noise tables are built once per level); '
+        f'the most expensive first call took {first["first_ms"]:.0f} ms ({first["corruption"]}). '
+        "The paper's blurs, 1 and 2 pixels, are severities 1 and 2 of gaussian_blur; noise costs "
+        'about the same at any level.',
         '',
     ]
     return '\n'.join(lines)
@@ -190,7 +192,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command line; 0 when all is well, 2 when the user must mend something."""
+    """Run the command line; return 0 on success, 2 on a user error."""
     args = parse_args(argv)
     from cb_mm.errors import exit_code
 

@@ -1,15 +1,15 @@
-"""Make faults, many of each kind, and count how many a run survives.
+"""Inject faults, many of each kind, and count how many a run survives.
 
-Survived means: after a kill, the same command with --resume (or a sweep, as it is) ends with every
-weight, optimizer state, score and file as in a run that nobody disturbed; after any other fault,
-one message, exit code 2, whole earlier results and nothing run that was not asked for.
+Survived means: after a kill, the same command with --resume (for a sweep, unchanged) ends with
+every weight, optimizer state, score and file as in an undisturbed run; after any other fault, there
+is one message, exit code 2, earlier results are intact, and nothing runs that was not asked for.
 
 Examples:
   python benchmarks/faults.py                       # about a quarter of an hour on one core
-  python benchmarks/faults.py --only sweep          # again, those of sweeps
+  python benchmarks/faults.py --only sweep          # repeat those of sweeps
   python benchmarks/faults.py --scale 0.1 --out /tmp
 
-Writes faults.json and faults.md. Moments of kills come from --seed.
+Writes faults.json and faults.md. --seed determines the moments of the kills.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument('--only', default='', metavar='TEXT', help='faults whose function has this '
-        'in its name; the others keep their rows')  # fmt: skip
+    parser.add_argument('--only', default='', metavar='TEXT', help='only faults whose function '
+        'name has this in it; the others keep their rows')  # fmt: skip
     parser.add_argument('--scale', type=float, default=1.0, help='share of the tries (1)')
-    parser.add_argument('--seed', type=int, default=0, metavar='N', help='of the moments (0)')
+    parser.add_argument('--seed', type=int, default=0, metavar='N', help='of the kill moments (0)')
     parser.add_argument('--out', default=str(HERE / 'results'), metavar='DIR', help='for results')
     return parser.parse_args(argv)
 
 
 class Bench:
-    """A place for the runs, and what undisturbed ones end with."""
+    """A folder for the runs, and the results of undisturbed ones."""
 
     def __init__(self, root: Path, seed: int, scale: float) -> None:
         import fault_cases
@@ -70,18 +70,18 @@ class Bench:
         self.numbers = 0
 
     def folder(self) -> Path:
-        """A new folder with configs, data and checkpoints."""
+        """Make a new folder with configs, data and checkpoints."""
         import fault_cases
 
         self.numbers += 1
         return fault_cases.prepare(self.root / str(self.numbers), self.root / 'data', self.trained)
 
     def tries(self, number: int) -> int:
-        """So many, scaled."""
+        """Scale a number of tries."""
         return max(1, round(number * self.scale))
 
     def spread(self, total: int, most: int) -> list[int]:
-        """At most so many of the numbers 1 to total, evenly spread."""
+        """Pick at most ``most`` of the numbers 1 to total, evenly spread."""
         count = min(total, self.tries(most))
         return sorted({1 + i * (total - 1) // max(count - 1, 1) for i in range(count)})
 
@@ -90,7 +90,7 @@ class Bench:
 
 
 def job(work: Path, *words: str, before: Callable | None = None) -> Any:
-    """The small training run of the tests."""
+    """Run the small training of the tests."""
     import forked
 
     script = REPO / 'tests' / 'checkpoint_job.py'
@@ -99,7 +99,7 @@ def job(work: Path, *words: str, before: Callable | None = None) -> Any:
 
 @functools.cache
 def job_end(root: Path) -> tuple[dict, list[str]]:
-    """What it leaves when nobody disturbs it, and its file operations."""
+    """Run it undisturbed; return its end state and its file operations."""
     import forked
     from test_safe_checkpoints import end_of
 
@@ -110,7 +110,7 @@ def job_end(root: Path) -> tuple[dict, list[str]]:
 
 
 def killed_job(bench: Bench, fault: Callable[[Path], Any]) -> bool:
-    """Kill it, resume it, compare."""
+    """Kill it, resume it, and compare."""
     from test_safe_checkpoints import end_of
 
     work = bench.folder() / 'work'
@@ -122,7 +122,7 @@ def killed_job(bench: Bench, fault: Callable[[Path], Any]) -> bool:
 
 
 def all_readable(work: Path) -> bool:
-    """Whether every file that looks like a checkpoint is a whole one."""
+    """Return whether every file that looks like a checkpoint is complete."""
     from cb_mm.checkpoint import read_checkpoint
     from cb_mm.errors import UserError
 
@@ -197,8 +197,8 @@ def kills_at_sweep_operations(bench: Bench) -> Iterator[bool]:
 
 
 def sweep_words(folder: Path | None = None) -> tuple:
-    """A sweep of eight passes."""
-    # The whole path, where file operations below it are listened to.
+    """Return the arguments of a sweep of eight passes."""
+    # The absolute path, where file operations below it are watched.
     out = folder / 'out' if folder else 'out'
     return ('small.py', 'segmentor.pth', '--data-root', 'data/ade20k', '--out', out, '--corruption',
             'gaussian_noise=5,20', 'gaussian_blur=2', '--repeats', '3', '--cfg-options',
@@ -206,7 +206,7 @@ def sweep_words(folder: Path | None = None) -> tuple:
 
 
 def random_kills(bench: Bench, tool: str, words: tuple, count: int) -> Iterator[bool]:
-    """Kill a tool somewhere in the time that it takes, let it go on, compare."""
+    """Kill a tool at a random moment of its run, resume it, and compare."""
     import forked
 
     folder = bench.folder()
@@ -236,7 +236,7 @@ def random_kills(bench: Bench, tool: str, words: tuple, count: int) -> Iterator[
 
 
 def end(folder: Path) -> dict:
-    """Everything that a run leaves and that must not depend on what happened on the way."""
+    """Return everything that a run leaves and that must not depend on interruptions."""
     from test_safe_checkpoints import end_of
 
     found: dict = {}
@@ -281,7 +281,7 @@ def full_disk(bench: Bench) -> Iterator[bool]:
 
 @contextlib.contextmanager
 def small_disk(folder: Path, options: str) -> Iterator[Path]:
-    """A file system of its own; a PermissionError where that is not allowed."""
+    """Mount a small file system; raise PermissionError if that is not allowed."""
     folder.mkdir()
     done = subprocess.run(
         ['mount', '-t', 'tmpfs', '-o', options, 'none', str(folder)], capture_output=True
@@ -337,7 +337,7 @@ def read_only(bench: Bench) -> Iterator[bool]:
 
 
 def messages(bench: Bench, group: str) -> Iterator[bool]:
-    """The cases of docs/messages.md."""
+    """Run the cases of docs/messages.md."""
     import fault_cases
 
     for case in fault_cases.CASES[group]:
@@ -429,7 +429,7 @@ FAULTS = [
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Make the faults, print and write the table; 1 when one was not survived."""
+    """Inject the faults, print and write the table; return 1 if one was not survived."""
     args = parse(argv)
     from cb_mm.atomic import write_atomically
     from cb_mm.benchmark import machine

@@ -1,8 +1,8 @@
-"""How time and memory of the backbone grow with the number of tokens, the width and the batch.
+"""Growth of the backbone's time and memory with the number of tokens, the width and the batch.
 
-ViTCB with CB, forward without gradients, everything in turns in one process; the time is the
-processor time of the process. The exponent is the slope of log(time) over log(tokens): 1 is
-linear, 2 quadratic. Memory is what the forward takes at its peak.
+ViTCB with CB, forward without gradients, everything in turns in one process; time is the CPU time
+of the process. The exponent is the slope of log(time) over log(tokens): 1 is linear, 2 quadratic.
+Memory is the peak of the forward pass.
 
 Examples:
   python benchmarks/growth.py
@@ -46,7 +46,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
 
 
 def exponent(sizes: list[float], values: list[float]) -> float:
-    """Slope of a straight line through the logarithms."""
+    """Fit a straight line to the logarithms and return its slope."""
     slope, _ = statistics.linear_regression(
         [math.log(size) for size in sizes], [math.log(value) for value in values]
     )
@@ -54,7 +54,7 @@ def exponent(sizes: list[float], values: list[float]) -> float:
 
 
 def measure(args: argparse.Namespace) -> dict:
-    """Time and memory of every size, width and batch."""
+    """Measure time and memory of every size, width and batch."""
     import torch
 
     from cb_mm.benchmark import count_multiplications, peak_memory, time_in_turns
@@ -111,7 +111,7 @@ def measure(args: argparse.Namespace) -> dict:
 
 
 def plot(report: dict) -> bytes:
-    """PNG: time and memory over the tokens, both axes logarithmic."""
+    """Draw a PNG of time and memory over the tokens, both axes logarithmic."""
     from io import BytesIO
 
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -131,7 +131,7 @@ def plot(report: dict) -> bytes:
     right.set_title(f'memory: exponent {slope["memory"]:.2f} (from {tokens[2]})', fontsize=9)
     for axis in (left, right):
         axis.set_xticks(tokens, [str(count) for count in tokens], fontsize=8)
-        # 1, 2 and 5 of every decade: an axis of less than one has labels, too
+        # 1, 2 and 5 of every decade: an axis of less than one decade then has labels too
         axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axis.yaxis.set_major_formatter(StrMethodFormatter('{x:g}'))
         axis.minorticks_off()
@@ -156,7 +156,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command line; 0 when all is well, 2 when the user must mend something."""
+    """Run the command line; return 0 on success, 2 on a user error."""
     args = parse_args(argv)
     from cb_mm.errors import exit_code
 

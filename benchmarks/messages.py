@@ -1,4 +1,4 @@
-"""Write docs/messages.md: every message about a fault, from a run that met it.
+"""Write docs/messages.md: every message about a fault, from a run that hit it.
 
 python benchmarks/messages.py
 """
@@ -15,13 +15,13 @@ sys.path[:0] = [str(REPO), str(REPO / 'tests')]
 PAGE = REPO / 'docs' / 'messages.md'
 START = """# Messages
 
-What cb_mm says when something is wrong, as it appears on the screen. Every message below was
-printed by a run that met the fault; the test suite makes the faults again and compares. The exit
-code is 2, and nothing is lost: checkpoints and results that were whole stay whole. With
-`CB_MM_TRACEBACK=1` in the environment a tool also prints where in the program the error arose.
+What cb_mm prints when something is wrong. Every message below was printed by a run that hit the
+fault; the test suite repeats the faults and compares. The exit code is 2, and nothing is lost:
+complete checkpoints and results stay complete. With `CB_MM_TRACEBACK=1` in the environment, a tool
+also prints where in the program the error occurred.
 
-Written by `python benchmarks/messages.py`. How often each kind of fault was survived is in
-[benchmarks](benchmarks.md#faults).
+Written by `python benchmarks/messages.py`. [Benchmarks](benchmarks.md#faults) shows how often each
+kind of fault was survived.
 """
 
 
@@ -49,7 +49,7 @@ def main() -> int:
 
 
 def entry(case: object, message: str) -> str:
-    """One message of the page."""
+    """Return the entry for one message."""
     command = shlex.join(['python', f'tools/{case.tool}', *case.words])
     return f'### {case.title}\n\n```console\n$ {command}\n{message}\n```\n'
 

@@ -1,4 +1,4 @@
-"""Can Mask R-CNN learn eight pictures by heart? A check that detection trains, not a result.
+"""Can Mask R-CNN memorise eight images? A check that detection trains, not a result.
 
     python benchmarks/overfit_mask_rcnn.py [--epochs 150] [--out DIR]
 
@@ -22,7 +22,7 @@ REPO = Path(__file__).resolve().parent.parent
 
 
 def main() -> int:
-    """Train, read the last scores from the log, judge."""
+    """Train, read the last scores from the log, and compare them with the limit."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument('--epochs', type=int, default=150)
     parser.add_argument('--out', type=Path, default=Path('work_dirs/overfit_mask_rcnn'))
@@ -36,7 +36,7 @@ def main() -> int:
         'param_scheduler.1.end': args.epochs,
         'default_hooks.checkpoint.interval': args.epochs,
         'optim_wrapper.optimizer.lr': 5e-4,
-        # tested on what it was trained on
+        # tested on the training images
         'val_dataloader.dataset.ann_file': 'annotations/instances_train2017.json',
         'val_dataloader.dataset.data_prefix.img': 'train2017/',
         'val_evaluator.ann_file': 'demo_out/scenes/coco/annotations/instances_train2017.json',

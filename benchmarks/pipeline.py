@@ -1,21 +1,21 @@
-"""The whole way in small, on a CPU: pre-train with and without CB, fine-tune, test, look.
+"""The complete pipeline, scaled down for a CPU: pre-train with and without CB, fine-tune, test.
 
 ViT-Ti at 128² is pre-trained on procedural scenes, with CB in the upper layers and without. Each is
 fine-tuned as a segmentor on real CamVid, with several seeds, and tested on clean images and under
 the corruptions of Table 9; then the entropy of the attention is measured by depth. The report
 gives CB minus plain, pair by pair (same pre-training seed, same fine-tuning seed).
 
-Pre-training is on the dense labels of the scenes, not on their kind (street, shore, ...): four
-kinds are two bits a picture, hundreds of labelled cells teach a ViT far more in the same time.
+Pre-training uses the dense labels of the scenes, not the kind of scene (street, shore, ...): four
+kinds are two bits per image; hundreds of labelled cells teach a ViT far more in the same time.
 
 Examples:
   python benchmarks/pipeline.py --camvid data/camvid
   python benchmarks/pipeline.py --camvid data/camvid --pretrain 2000 --finetune 400 --scenes 2000
-  python benchmarks/pipeline.py --camvid data/camvid --shortcut   # also: CB put into plain weights
-  python benchmarks/pipeline.py --camvid data/camvid --report     # of what is finished, at once
+  python benchmarks/pipeline.py --camvid data/camvid --shortcut   # also with CB from plain weights
+  python benchmarks/pipeline.py --camvid data/camvid --report     # only report what is finished
 
-Called again after a kill, it goes on where it was. Needs CamVid with images/{train,val}/*.jpg and
-annotations/{train,val}/*.png (labels 0 to 10, 11 for none). Writes pipeline.json, .md and .png.
+Run again after a kill, it continues where it stopped. Needs CamVid with images/{train,val}/*.jpg
+and annotations/{train,val}/*.png (labels 0 to 10, 11 for none). Writes pipeline.json, .md and .png.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add('--camvid', type=Path, default=BESIDE / 'data/camvid', metavar='DIR',
         help='folder of CamVid')  # fmt: skip
-    add('--scenes', type=int, default=600, metavar='N', help='pictures to pre-train on (600)')
+    add('--scenes', type=int, default=600, metavar='N', help='images to pre-train on (600)')
     add('--pretrain', type=int, default=600, metavar='N', help='iterations of pre-training (600)')
     add('--finetune', type=int, default=150, metavar='N', help='iterations of fine-tuning (150)')
-    add('--batch', type=int, default=16, metavar='N', help='images an iteration (16)')
-    add('--pretrain-seeds', type=int, default=2, metavar='N', help='pre-trainings each (2)')
-    add('--finetune-seeds', type=int, default=3, metavar='N', help='fine-tunings of each (3)')
+    add('--batch', type=int, default=16, metavar='N', help='images per iteration (16)')
+    add('--pretrain-seeds', type=int, default=2, metavar='N', help='pre-training runs each (2)')
+    add('--finetune-seeds', type=int, default=3, metavar='N', help='fine-tuning runs of each (3)')
     add('--repeats', type=int, default=2, metavar='N', help='passes of a random corruption (2)')
-    add('--limit', type=int, metavar='N', help='test on the first N images alone')
+    add('--limit', type=int, metavar='N', help='test on the first N images only')
     add('--threads', type=int, default=1, metavar='N', help='threads (1)')
     add('--shortcut', action='store_true', help='also fine-tune with CB from plain weights')
-    add('--report', action='store_true', help='write the report of what is finished, and stop')
+    add('--report', action='store_true', help='only write the report of what is finished')
     counts = (
         'batch',
         'scenes',
@@ -67,7 +67,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
 
 
 class Pipeline:
-    """The steps, each of which does nothing when its result is there."""
+    """The steps, each of which does nothing if its result exists."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         from parts.camvid import find_camvid
@@ -87,11 +87,13 @@ class Pipeline:
 
         file = self.work / 'settings.json'
         if file.is_file() and json.loads(file.read_text()) != settings:
-            raise UserError(f'{self.work} holds a pipeline of another size. Give another --work.')
+            raise UserError(
+                f'{self.work} holds a pipeline with other settings. Pass another --work.'
+            )
         write_atomically(file, json.dumps(settings))
 
     def call(self, what: str, tool: str, *words: object) -> None:
-        """Run a tool in a process of its own; its output goes to a log."""
+        """Run a tool in a separate process; its output goes to a log."""
         from parts.tool_call import call_tool
 
         started = time.monotonic()
@@ -99,7 +101,7 @@ class Pipeline:
         print(f'{what}: {time.monotonic() - started:.0f} s', flush=True)
 
     def run(self) -> None:
-        """Everything, one pre-training seed after another."""
+        """Run everything, one pre-training seed after another."""
         scenes = self.work / 'scenes'
         self.call('scenes', 'make_scenes.py', scenes, '--train', self.args.scenes, '--val', 20)
         variants = [v for v in VARIANTS if v != 'shortcut' or self.args.shortcut]
@@ -111,7 +113,7 @@ class Pipeline:
             self.entropy(p)
 
     def pretrain(self, broadcast: str | None, seed: int) -> Path:
-        """The checkpoint of a pre-training."""
+        """Pre-train; return the checkpoint."""
         folder = self.work / 'pretrain' / f'{broadcast or "plain"}_{seed}'
         config = self._config(folder, 'scenes', broadcast, self.args.pretrain)
         return self._train(config, folder, self.work / 'scenes/ade20k', self.args.pretrain, seed)
@@ -131,7 +133,7 @@ class Pipeline:
             )  # fmt: skip
 
     def entropy(self, p: int) -> None:
-        """The attention of the first fine-tuned pair."""
+        """Measure the attention of the first fine-tuned pair."""
         if (self.work / f'entropy_{p}' / 'summary.json').is_file():
             return
         pairs = [self.finetuned(variant, p, 0) for variant in ('plain', 'cb')]
@@ -144,7 +146,7 @@ class Pipeline:
         )  # fmt: skip
 
     def finetuned(self, variant: str, p: int, f: int) -> Path:
-        """Folder of a fine-tuning."""
+        """Return the folder of a fine-tuning run."""
         return self.work / 'finetune' / f'{variant}_{p}_{f}'
 
     def _config(self, folder: Path, part: str, broadcast: str | None, iterations: int) -> Path:

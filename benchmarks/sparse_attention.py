@@ -1,11 +1,10 @@
-"""How time, memory and work of sparse attention grow with the number of tokens, beside dense.
+"""Growth of sparse attention's time, memory and work with the number of tokens, against dense.
 
-The attention of ViT-S (6 heads of 64 channels) on square grids behind one class token: torch's
+Runs the attention of ViT-S (6 heads of 64 channels) on square grids after one class token: torch's
 fused dense kernel, which never forms the map; the plain dense product, which does; and the sparse
-patterns. A forward pass, and a forward and backward pass. All in turns in one process, on one
-thread; times are medians of the processor time. The exponent is the slope of log(value) over
-log(tokens) from --fit-from tokens on: 1 is linear, 2 quadratic. Memory is what a job takes at its
-peak.
+patterns. Measures a forward pass, and a forward and backward pass, all in turns in one process, on
+one thread; times are medians of the CPU time. The exponent is the slope of log(value) over
+log(tokens) from --fit-from tokens upwards: 1 is linear, 2 quadratic. Memory is the peak.
 
 Examples:
   python benchmarks/sparse_attention.py
@@ -26,7 +25,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 SIDES = (14, 20, 28, 40, 56, 64, 80, 96)  # 196 to 9,216 patches
 HEADS, CHANNELS = 6, 64
-#: The plain product keeps its map: beyond this it would take gigabytes.
+#: The plain product stores its map: beyond this it would take gigabytes.
 PLAIN_LIMIT = 64
 
 
@@ -54,7 +53,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
 
 
 def exponent(rows: list[dict], key: str, start: int) -> float | None:
-    """Slope of a straight line through the logarithms; None with fewer than two points."""
+    """Fit a line to the logarithms and return its slope; None with fewer than two points."""
     points = [(row['tokens'], row[key]) for row in rows if row['tokens'] >= start and row[key]]
     if len(points) < 2:
         return None
@@ -65,7 +64,7 @@ def exponent(rows: list[dict], key: str, start: int) -> float | None:
 
 
 def jobs_of(args: argparse.Namespace, train: bool) -> dict:
-    """(kind, side) -> something to run."""
+    """Return something to run for each (kind, side)."""
     import dataclasses
 
     import torch
@@ -105,7 +104,7 @@ def jobs_of(args: argparse.Namespace, train: bool) -> dict:
 
 
 def measure(args: argparse.Namespace, train: bool) -> dict:
-    """Rows and exponents of every kind."""
+    """Measure the rows and exponents of every kind."""
     from cb_mm.benchmark import count_multiplications, peak_memory, time_in_turns
 
     jobs = jobs_of(args, train)
@@ -129,13 +128,13 @@ def measure(args: argparse.Namespace, train: bool) -> dict:
 
 
 def table(report: dict) -> str:
-    """Both passes as Markdown."""
+    """Return both passes as Markdown."""
     words = []
     for title, kinds in report.items():
         sides = sorted({row['side'] for part in kinds.values() for row in part['rows']})
         for what, key, scale in (
-            ('processor time, ms', 'cpu_median_s', 1e3),
-            ('memory at the peak, MiB', 'peak_bytes', 2**-20),
+            ('CPU time, ms', 'cpu_median_s', 1e3),
+            ('peak memory, MiB', 'peak_bytes', 2**-20),
             ('multiply-adds, M', 'multiplications', 1e-6),
         ):
             words += [f'{title}: {what}', '']
@@ -154,7 +153,7 @@ def table(report: dict) -> str:
 
 
 def plot(report: dict) -> bytes:
-    """PNG: time and memory over the tokens, both axes logarithmic."""
+    """Draw a PNG of time and memory over the tokens, both axes logarithmic."""
     from io import BytesIO
 
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -219,7 +218,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command line; 0 when all is well, 2 when the user must mend something."""
+    """Run the command line; return 0 on success, 2 on a user error."""
     args = parse_args(argv)
     from cb_mm.errors import exit_code
 

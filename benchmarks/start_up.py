@@ -1,7 +1,7 @@
-"""How soon a command answers: every tool's --help, `import cb_mm`, and mmseg's own test.py.
+"""Start-up time of every tool's --help, `import cb_mm`, and mmseg's own test.py.
 
-Each command runs in a process of its own, all in turns. Shown is the processor time of the
-process and, where the machine is idle, the wall time.
+Each command runs in a separate process, all in turns. Reports the CPU time of the process and the
+wall time, which means something only on an idle machine.
 
 Examples:
   python benchmarks/start_up.py
@@ -42,7 +42,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
 
 
 def run_once(command: list[str]) -> tuple[float, float]:
-    """Wall and processor seconds of a command that must end well."""
+    """Return wall and CPU seconds of a command that must succeed."""
     start = time.perf_counter()
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     errors = child.stderr.read()
@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command line; 0 when all is well, 2 when the user must mend something."""
+    """Run the command line; return 0 on success, 2 on a user error."""
     args = parse_args(argv)
     from cb_mm.errors import exit_code
 

@@ -1,15 +1,15 @@
-"""How long the sweep of Table 9 takes, against plain testing once per pass.
+"""Time of the Table 9 sweep, compared with one plain test per pass.
 
-Compared are processes as a user would start them, from start to exit, on the demo model (random
-weights: they do not change the time) and the embedded scenes:
+Compares processes as a user would start them, from start to exit, on the demo model (with random
+weights, which do not change the time) and the embedded scenes:
 
-- plain: upstream's way, one process a pass: mmengine's Runner is built from the config, with
-  ImageCorruption in the pipeline, and Runner.test() run. One process is measured for each of the
-  six cells, and counted as often as its cell is repeated (18 passes for five repeats);
+- plain: as upstream does it, one process per pass: builds mmengine's Runner from the config, with
+  ImageCorruption in the pipeline, and runs Runner.test(). One process is measured for each of the
+  six cells and counted as often as its cell is repeated (18 passes for five repeats);
 - sweep: tools/test.py --suite table9, one process for all 18 passes, with its report and plot.
 
-The sweep runs between the plain processes, so that whatever else the machine does falls on both.
-The figures of both must be equal. What remains is explained by timing the parts of a pass.
+The sweep runs between the plain processes, so that other load on the machine affects both. Both
+must give the same scores. The times of the parts of a pass explain what remains.
 
 Examples:
   python benchmarks/sweep_time.py
@@ -46,7 +46,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         '--out', default=str(HERE / 'results'), metavar='DIR', help='folder of the results'
     )
-    parser.add_argument('--job', help=argparse.SUPPRESS)  # what a process of the benchmark does
+    parser.add_argument('--job', help=argparse.SUPPRESS)  # what a child process does
     parser.add_argument('--folder', help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     if args.images < 2:
@@ -55,7 +55,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
 
 
 def prepare(folder: Path, images: int) -> None:
-    """The scenes, and a checkpoint of the demo model."""
+    """Write the scenes, and a checkpoint of the demo model."""
     import torch
     from mmengine.registry import MODELS, init_default_scope
 
@@ -71,7 +71,7 @@ def prepare(folder: Path, images: int) -> None:
 
 
 def prepared_config(folder: Path):
-    """The demo config on these scenes."""
+    """Return the demo config for these scenes."""
     from cb_mm.runner import RunOptions, prepare_config
 
     data = str(folder / 'scenes' / 'ade20k')
@@ -79,7 +79,7 @@ def prepared_config(folder: Path):
 
 
 def test_plainly(folder: Path, cell: str) -> dict:
-    """In a process of its own: upstream's testing of one cell."""
+    """Test one cell as upstream does; runs in a separate process."""
     from mmengine.runner import Runner
 
     from cb_mm.corruption import SUITES, corrupt_dataset_cfg
@@ -97,7 +97,7 @@ def test_plainly(folder: Path, cell: str) -> dict:
 
 
 def time_parts(folder: Path) -> dict:
-    """In a process of its own: where the time of a pass goes, images in memory already."""
+    """Time the parts of a pass with images in memory; runs in a separate process."""
     from cb_mm.corruption import SUITES
     from cb_mm.robustness.jobs import Job
     from cb_mm.robustness.quiet import quiet
@@ -130,7 +130,7 @@ def time_parts(folder: Path) -> dict:
 
 
 def start(words: list[str]) -> dict:
-    """Run a process to its end: seconds of wall time, and of processor time with its workers."""
+    """Run a process to its end; return its wall time and its CPU time including workers."""
     before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     done = subprocess.run(words, capture_output=True, text=True, cwd=REPO, check=False)
     if done.returncode:
@@ -141,13 +141,13 @@ def start(words: list[str]) -> dict:
 
 
 def own_job(folder: Path, name: str) -> dict:
-    """Let a process of its own do one job of the benchmark."""
+    """Run one job of the benchmark in a separate process."""
     words = [sys.executable, str(Path(__file__).resolve()), '--job', name, '--folder', str(folder)]
     return {**start(words), **json.loads((folder / 'answer.json').read_text())}
 
 
 def measure(folder: Path) -> dict:
-    """All processes, one after another."""
+    """Run all processes, one after another."""
     from cb_mm.corruption import SUITES
 
     cells = SUITES['table9']
@@ -189,27 +189,27 @@ def measure(folder: Path) -> dict:
 
 
 def table(report: dict) -> str:
-    """The result in Markdown."""
+    """Return the result as Markdown."""
     parts = report['parts_of_a_pass']
     share = 100 * parts['model'] / parts['later_pass']
     rows = [
         ('start-up, report', report['plain_start_up_s'], report['sweep_start_up_and_report_s']),
         ('testing', report['plain_testing_s'], report['sweep_testing_s']),
         ('**all**', report['plain_s'], report['sweep_s']),
-        ('processor time', report['plain_processor_s'], report['sweep_processor_s']),
+        ('CPU time', report['plain_processor_s'], report['sweep_processor_s']),
     ]
     lines = [
         f'Table 9 on the demo model, {report["images"]} images, {report["passes"]} passes; '
         f'{report["machine"]["cores"]} cores, torch threads: {report["machine"]["threads"]}.',
         '',
-        '| seconds | a plain test per pass | one sweep | ratio |',
+        '| seconds | one plain test per pass | one sweep | ratio |',
         '|---|---|---|---|',
         *(f'| {name} | {a:.1f} | {b:.1f} | {b / a:.2f} |' for name, a, b in rows),
         '',
-        f'The figures of both are {"equal" if report["figures_equal"] else "NOT EQUAL"}. What is '
-        f'left is the model: it takes {share:.0f} % of a pass ({parts["model"]:.2f} of '
-        f'{parts["later_pass"]:.2f} s without workers); loading and corrupting images that are in '
-        f'memory takes {parts["loading"]:.2f} s. Every pass needs the model once per image, so '
+        f'The scores of both are {"equal" if report["figures_equal"] else "NOT EQUAL"}. Most of '
+        f'the remaining time is the model: it takes {share:.0f} % of a pass ({parts["model"]:.2f} '
+        f'of {parts["later_pass"]:.2f} s without workers); loading and corrupting images that are '
+        f'in memory takes {parts["loading"]:.2f} s. Every pass runs the model once per image, so '
         'this part cannot be shared.',
         '',
     ]
@@ -236,7 +236,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command line; 0 when all is well, 2 when the user must mend something."""
+    """Run the command line; return 0 on success, 2 on a user error."""
     args = parse_args(argv)
     from cb_mm.errors import exit_code
 

@@ -1,12 +1,12 @@
-"""How fast whole UperNets are: ours against mmseg's own ViT and UPerHead.
+"""Speed of complete UperNets: ours against mmseg's own ViT and UPerHead.
 
 Three models with the same widths, 512 channels in the head and 150 classes:
   ours                ViTCB with CB, pyramid, FastUPerHead (configs/upernet_vit_*_cb.py)
   mmseg, our pyramid  mmseg's VisionTransformer, the same pyramid, mmseg's UPerHead
   mmseg, MLN          mmseg's VisionTransformer, its MultiLevelNeck, its UPerHead: its own configs
 Auxiliary heads are the same. Forward is images to logits at stride 4; a training step is the
-losses, their gradients and a step of AdamW, on two images. All run in turns in one process;
-compared is the processor time of the process, which other programs disturb least.
+losses, their gradients and a step of AdamW, on two images. All run in turns in one process. We
+compare the CPU time of the process, which other programs disturb least.
 
 Examples:
   python benchmarks/upernet_speed.py
@@ -52,7 +52,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
 
 
 def build(arch: str, size: int, batch: int) -> dict:
-    """Name -> a model with something to run it on."""
+    """Build each model, with inputs to run it on, by name."""
     from cb_mm.benchmark_models import build_subject
     from cb_mm.config import load_config
     from cb_mm.models import FeaturePyramid
@@ -82,7 +82,7 @@ def build(arch: str, size: int, batch: int) -> dict:
 
 
 def measure(arch: str, args: argparse.Namespace) -> dict:
-    """Times and memory of one size of ViT."""
+    """Measure times and memory of one ViT size."""
     import torch
 
     from cb_mm.benchmark import count_multiplications
@@ -100,7 +100,7 @@ def measure(arch: str, args: argparse.Namespace) -> dict:
         report[name]['multiplications'] = count_multiplications(lambda s=subject: logits(s))
     _time(arch, 'forward', {name: partial(logits, s) for name, s in subjects.items()}, args, report)
     if args.train_repeats:
-        # The norm behind the pool of 1 x 1 needs two images. MLN is left out to save time.
+        # The norm after the 1 x 1 pool needs two images. MLN is left out to save time.
         subjects = build(arch, args.size, batch=2)
         steps = {name: subjects[name].train_step for name in ('ours', PEERS[0])}
         _time(arch, 'training step', steps, args, report)
@@ -113,7 +113,9 @@ def _time(arch: str, kind: str, jobs: dict, args: argparse.Namespace, report: di
     if kind == 'forward':
         times = time_in_turns(jobs, args.repeats)
     else:
-        times = time_in_turns(jobs, args.train_repeats, warm_up=0)  # so long that none is needed
+        times = time_in_turns(
+            jobs, args.train_repeats, warm_up=0
+        )  # steps take so long that none is needed
     print(f'\n| ViT-{arch}, {kind} | GMAC | CPU s, median | fastest | peak MiB | ours / it |')
     print('|---|---|---|---|---|---|')
     for name, found in times.items():
@@ -131,7 +133,7 @@ def _time(arch: str, kind: str, jobs: dict, args: argparse.Namespace, report: di
 
 
 def chart(arch: str, report: dict) -> bytes:
-    """PNG: processor seconds of every model; the lighter end is from the fastest to the median."""
+    """Draw a PNG of each model's CPU seconds; the lighter end is from the fastest to the median."""
     from io import BytesIO
 
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -180,7 +182,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command line; 0 when all is well, 2 when the user must mend something."""
+    """Run the command line; return 0 on success, 2 on a user error."""
     args = parse_args(argv)
     from cb_mm.errors import exit_code
 

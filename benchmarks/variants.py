@@ -1,9 +1,9 @@
-"""Size and work of every system that Context Broadcasting is tried in, beside the papers' figures.
+"""Size and work of every system that uses Context Broadcasting, next to the papers' numbers.
 
 Parameters are counted with the classifier for 1000 classes, as the papers do. Work is that of one
-image of 224 x 224: multiply-adds of products and convolutions, counted while the model runs. What
-CB adds is additions, which such counters do not see: here one for every number that is averaged,
-the rule by which the paper's 0.9 MFLOPs of ViT-S come about.
+224 x 224 image: multiply-adds of products and convolutions, counted while the model runs. CB adds
+additions, which such counters do not see: we count one per averaged number, the rule that gives the
+paper's 0.9 MFLOPs for ViT-S.
 
 Examples:
   python benchmarks/variants.py
@@ -22,7 +22,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 
 #: system -> (option, the papers' parameters in millions, their GFLOPs, their accuracy plain and
-#: with CB; None where a paper has none)
+#: with CB; None if a paper gives none)
 VITCB = {
     'ViT-S': ({}, 22, 4.6, '79.9, CB 80.8'),
     'ViT-S, uniform head (A)': ({'attention': 'uniform_a'}, 21, None, '80.1'),
@@ -45,7 +45,7 @@ TIMM = {
     'LocalViT-Ti': ('localvit_tiny_patch16_224', None, None, '69.4, CB 72.5'),
     'ConvNeXt-T, a control': ('convnext_tiny', None, None, None),
 }
-#: Not images of 224 x 224 alone, or not from timm: built by hand below.
+#: Input other than one 224 x 224 image, or not from timm: built by hand below.
 OTHERS = ('PVT-S', 'ViLT-B/32')
 
 
@@ -68,12 +68,12 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
 
 
 def count(model) -> int:
-    """Number of parameters."""
+    """Count the parameters."""
     return sum(p.numel() for p in model.parameters())
 
 
 def averaged_numbers(model, forward) -> int:
-    """Numbers that all broadcasts of a model average while it runs."""
+    """Count the numbers that all broadcasts of a model average while it runs."""
     from cb_mm.models.context_broadcast import ContextBroadcast
 
     total = 0
@@ -94,7 +94,7 @@ def averaged_numbers(model, forward) -> int:
 
 
 def measure(name: str) -> dict:
-    """One row of the table."""
+    """Measure one row of the table."""
     import timm
     import torch
 
@@ -158,7 +158,7 @@ def measure(name: str) -> dict:
 
 
 def measure_vilt() -> dict:
-    """ViLT-B/32 for VQAv2, with 40 words and an image of 384 x 384, CB_S on both."""
+    """Measure ViLT-B/32 for VQAv2, with 40 words and a 384 x 384 image, CB_S on both."""
     import torch
     from transformers import ViltConfig, ViltForQuestionAnswering
 
@@ -192,7 +192,7 @@ def measure_vilt() -> dict:
 
 
 def table(rows: list[dict]) -> str:
-    """The rows as Markdown."""
+    """Return the rows as Markdown."""
     lines = [
         '| system | parameters, M | CB_S adds | GMAC | layers with CB | CB adds, MFLOPs '
         "| the paper's M | the paper's GFLOPs | the paper's accuracy |",
@@ -232,7 +232,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command line; 0 when all is well, 2 when the user must mend something."""
+    """Run the command line; return 0 on success, 2 on a user error."""
     args = parse_args(argv)
     from cb_mm.errors import exit_code
 

@@ -32,7 +32,7 @@ def test_another_size_does_not_meet_old_results(shared, tmp_path, capsys):
     assert main(words) == 2
     assert 'nothing to report yet' in capsys.readouterr().err
     assert main([*words, '--pretrain', '7']) == 2
-    assert 'another size' in capsys.readouterr().err
+    assert 'other settings' in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(('part', 'classes'), [('scenes', 16), ('camvid', 11)])

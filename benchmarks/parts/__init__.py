@@ -1,1 +1,1 @@
-"""What several benchmarks share."""
+"""Code shared by several benchmarks."""

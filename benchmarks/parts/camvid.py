@@ -1,4 +1,4 @@
-"""CamVid: 11 classes of the street, label 11 is not labelled."""
+"""CamVid: 11 street classes; label 11 means unlabelled."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ CLASSES = (
     *('sky', 'building', 'pole', 'road', 'pavement', 'tree', 'sign', 'fence', 'car'),
     *('pedestrian', 'bicyclist'),
 )
-#: Folders of images and of label maps: ADE20K's way, and that of the SegNet tutorial, whose CamVid
-#: with 12 labels this is.
+#: Folders of images and of label maps: ADE20K's layout, and that of the SegNet tutorial, whose
+#: CamVid with 12 labels this is.
 LAYOUTS = (('images/{}', 'annotations/{}'), ('{}', '{}annot'))
 SUFFIXES = ('.jpg', '.png')
 
 
 def find_camvid(folder: Path) -> Source:
-    """CamVid as it lies there.
+    """Find CamVid in a folder.
 
     Raises:
-        UserError: It does not; says what was looked for.
+        UserError: It is not there; the message says what was looked for.
     """
     for images, labels in LAYOUTS:
         for suffix in SUFFIXES:
@@ -40,12 +40,12 @@ def find_camvid(folder: Path) -> Source:
     raise UserError(
         f'CamVid is not at {folder}: there are no images (.jpg or .png) with label maps (.png) of '
         'the same names in images/train, annotations/train, images/val and annotations/val, nor in '
-        'train, trainannot, val and valannot. Give its folder by --camvid.'
+        'train, trainannot, val and valannot. Pass its folder with --camvid.'
     )
 
 
 def _pairs(folder: Path, source: Source, split: str) -> bool:
-    """Whether there is an image, and every image has a label map."""
+    """Return whether there are images, and every image has a label map."""
     images = (folder / source.images.format(split)).glob(f'*{source.dataset["img_suffix"]}')
     labels = {file.stem for file in (folder / source.labels.format(split)).glob('*.png')}
     stems = {file.stem for file in images}

@@ -1,4 +1,4 @@
-"""The CamVid study in one picture: a row a start."""
+"""The CamVid study in one figure: one row per start."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from matplotlib.figure import Figure
 from .camvid_models import MODELS, STARTS
 from .seed_by_seed import Models, gap, score
 
-#: Okabe and Ito's, told apart by everybody
+#: Okabe and Ito's palette, safe for colour-blind readers
 COLOURS = {'none': '#000000', 'cb': '#0072B2', 'cb_all': '#E69F00', 'cb_s': '#009E73'}
 
 
 def draw(starts: Mapping[str, Models]) -> bytes:
-    """PNG: curves of training, differences under corruption, entropy and reach by depth."""
+    """Draw a PNG: training curves, differences under corruption, entropy and reach by depth."""
     figure = Figure(figsize=(15, 4.1 * len(starts)), layout='constrained')
     rows = figure.subplots(len(starts), 4, squeeze=False, width_ratios=(1, 1.25, 1, 1))
     for (start, models), axes in zip(starts.items(), rows, strict=True):
@@ -37,7 +37,7 @@ def draw(starts: Mapping[str, Models]) -> bytes:
 
 
 def _curves(axis: Axes, models: Models) -> None:
-    """MIoU by iteration: seeds thin, their mean thick."""
+    """Draw the mIoU by iteration: seeds thin, their mean thick."""
     for model, seeds in models.items():
         curves = [list(record['curve'].values()) for record in seeds.values()]
         steps = [int(step) for step in next(iter(seeds.values()))['curve']]
@@ -52,7 +52,7 @@ def _curves(axis: Axes, models: Models) -> None:
 
 
 def _gaps(axis: Axes, models: Models) -> None:
-    """Model minus none for each corruption, with the interval over seeds."""
+    """Draw model minus none for each corruption, with the interval over seeds."""
     cells = next(iter(next(iter(models.values())).values()))['cells']
     others = [model for model in models if model != 'none']
     for number, model in enumerate(others):

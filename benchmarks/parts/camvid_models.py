@@ -1,4 +1,4 @@
-"""What the CamVid study compares: four models from two starts. Light: options are made from it."""
+"""What the CamVid study compares: four models from two starts. Imports little: options use it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Model(NamedTuple):
 class Start(NamedTuple):
     """Its name in tables, and the learning rate of the backbone.
 
-    Heads and pyramid, which are always new, have `NEW_LAYERS`. The rates were chosen by short runs
+    Heads and pyramid, which are always new, use `NEW_LAYERS`. The rates were chosen in short runs
     without CB: with 1e-4 for all, small classes are not found in 1,500 iterations.
     """
 

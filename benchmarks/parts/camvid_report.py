@@ -1,4 +1,4 @@
-"""Tables and a picture of the CamVid study, from the runs that are finished."""
+"""Tables and a figure of the CamVid study, from the finished runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CLEAN = 'clean'
 
 
 def write_report(records: Records, out: Path) -> str:
-    """Write camvid_study.md and .png; returns the text."""
+    """Write camvid_study.md and .png; return the text."""
     starts = by_start(records.runs)
     if not starts:
         raise UserError('nothing to report yet: no run is finished.')
@@ -35,15 +35,15 @@ def write_report(records: Records, out: Path) -> str:
 
 
 def mean_of(name: str, layers: slice = slice(None)) -> Measure:
-    """The mean over layers of something measured on the attention."""
+    """Return a measure that averages an attention measure over layers."""
     return lambda record: sum(record[name][layers]) / len(record[name][layers])
 
 
 def verdict(value: Summary | None) -> str:
-    """What an interval says."""
+    """Say what an interval shows."""
     if value is None or value.low is None:
         return 'one seed says nothing'
-    if value.n < 3:  # two differences may lie close together by chance, and the interval with them
+    if value.n < 3:  # two differences can be close by chance, which makes the interval narrow
         return 'two seeds are too few'
     if value.low <= 0 <= value.high:
         return 'no difference shown'
@@ -80,7 +80,7 @@ def _tables(models: Models) -> list[str]:
                 for step in first['curve']
             ],
         ),
-        '**Attention**: entropy (nats) and reach (mean distance of what a token looks at, in image '
+        '**Attention**: entropy (nats) and reach (mean attention distance of a token, in image '
         'sides), mean over layers and images, and minus none',
         table(
             ['model', 'entropy', 'minus none', 'entropy of the upper half', 'minus none', 'reach',
@@ -96,7 +96,7 @@ def _mean(models: Models, model: str, measure: Measure) -> str:
 
 
 def _windows(models: Models) -> list[str]:
-    """A table of the runs that were tested in windows, too."""
+    """Return a table of the runs that were also tested in windows."""
     tested = {
         model: {seed: record for seed, record in seeds.items() if 'windows' in record}
         for model, seeds in models.items()
@@ -104,7 +104,7 @@ def _windows(models: Models) -> list[str]:
     tested = {model: seeds for model, seeds in tested.items() if seeds}
     if not tested:
         return []
-    title = '**Clean images in windows of the size that was trained on** (mIoU, per cent)'
+    title = '**Clean images in windows of the training size** (mIoU, per cent)'
     return [title, _clean(tested, lambda record: record['windows'])]
 
 
@@ -127,7 +127,7 @@ def _clean_row(models: Models, model: str, measure: Measure) -> list[str]:
 
 
 def lost(record: Mapping[str, Any]) -> float:
-    """Points of mIoU that corruption costs, mean over the corruptions."""
+    """Return the mIoU points that corruption costs, mean over the corruptions."""
     cells = [cell['mIoU'] for key, cell in record['cells'].items() if key != CLEAN]
     return record['cells'][CLEAN]['mIoU'] - sum(cells) / len(cells)
 

@@ -20,8 +20,8 @@ from .tool_call import call_tool
 from .training_log import scalars
 
 CROP = 224
-#: The same model, tested piece by piece: six windows cover an image of 480 × 360. A ViT that has
-#: only seen crops of one size from the start knows no positions beyond it.
+#: The same model, tested in windows: six of them cover an image of 480 × 360. A ViT that was
+#: trained only on crops of one size knows no positions beyond it.
 WINDOWS = f"""_base_ = ['config.py']
 model = dict(test_cfg=dict(mode='slide', crop_size=({CROP}, {CROP}), stride=(136, 128)))
 """
@@ -29,7 +29,7 @@ model = dict(test_cfg=dict(mode='slide', crop_size=({CROP}, {CROP}), stride=(136
 
 @dataclass(frozen=True)
 class Run:
-    """Which one."""
+    """Identifies a run."""
 
     start: str
     model: str
@@ -37,13 +37,13 @@ class Run:
 
     @property
     def key(self) -> str:
-        """Its name in the results."""
+        """The name of the run in the results."""
         return f'{self.start}/{self.model}/{self.seed}'
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What all runs have in common, and what must not change between calls."""
+    """What all runs share and must not change between calls."""
 
     imagenet: int
     scratch: int
@@ -53,12 +53,12 @@ class Settings:
     attention_images: int
 
     def iterations(self, start: str) -> int:
-        """Of the training."""
+        """Return the number of training iterations."""
         return getattr(self, start)
 
 
 class Runner:
-    """Does runs, each step only where its result is not there yet."""
+    """Does runs; skips each step whose result exists."""
 
     def __init__(
         self, settings: Settings, camvid: Path, weights: Path, work: Path, threads: int = 1
@@ -68,23 +68,23 @@ class Runner:
         self.source = find_camvid(camvid)
 
     def folder(self, run: Run) -> Path:
-        """Where everything of a run is."""
+        """Return the folder with all files of a run."""
         return self.work / run.key
 
     def iteration(self, run: Run) -> int:
-        """How far its training is, from its log."""
+        """Return the current training iteration, from the log."""
         steps = [0, *(line.get('step', 0) for line in scalars(self.folder(run)))]
         return max(steps)
 
     def do(self, run: Run) -> dict[str, Any]:
-        """Train, test, look; returns the record of the run."""
+        """Train, test and measure the attention; return the record of the run."""
         folder, log = self.folder(run), self.folder(run) / 'log.txt'
         config, iterations = self._config(run), self.settings.iterations(run.start)
         checkpoint = folder / f'iter_{iterations}.pth'
         started = time.monotonic()
         if not checkpoint.is_file():
             init = []
-            if run.start == 'imagenet':  # CB in plain weights is what this half is about
+            if run.start == 'imagenet':  # this half is about CB in plain weights
                 init = ['--init', self.weights, '--allow-broadcast-mismatch']
             self.call(
                 'train.py', config, '--data-root', self.camvid, '--work-dir', folder,
@@ -114,7 +114,7 @@ class Runner:
         }  # fmt: skip
 
     def _config(self, run: Run) -> Path:
-        """Written once: a config that can be used by hand, too."""
+        """Write the config once; it can also be used by hand."""
         file = self.folder(run) / 'config.py'
         if file.is_file():
             return file
@@ -131,7 +131,7 @@ class Runner:
                 validations=5,
             ),
             dict(model=dict(backbone=MODELS[run.model].backbone)),
-            # For the curve every third image must do; the test at the end takes all.
+            # The curve uses every third image; the test at the end uses all.
             dict(val_dataloader=dict(dataset=dict(indices=list(range(0, images, 3))))),
         ):
             config.merge_from_dict(part)
@@ -140,12 +140,12 @@ class Runner:
 
 
 def _curve(folder: Path) -> dict[str, float]:
-    """Iteration -> mIoU on clean images during training."""
+    """Return the mIoU on clean images during training, by iteration."""
     return {str(line['step']): line['mIoU'] for line in scalars(folder) if 'mIoU' in line}
 
 
 def _cells(file: Path) -> dict[str, dict[str, Any]]:
-    """Corruption -> its title, mIoU and the values of its passes."""
+    """Return the title, mIoU and values of all passes, by corruption."""
     return {
         cell['key']: {'title': cell['title'], 'mIoU': cell['metrics']['mIoU']['mean']}
         for cell in json.loads(file.read_text())['cells']
@@ -153,7 +153,7 @@ def _cells(file: Path) -> dict[str, dict[str, Any]]:
 
 
 def _attention(file: Path) -> dict[str, list[float]]:
-    """Entropy and its 15th percentile (nats), and the distances, by layer."""
+    """Return entropy and its 15th percentile (nats), and the distances, by layer."""
     (model,) = json.loads(file.read_text())['models']
     return {
         name: [layer['all_heads'][name]['mean'] for layer in model['layers']]

@@ -1,10 +1,10 @@
-"""UperNet on ViT-Ti in small: 128 channels, 224² crops; the paper's model in all else."""
+"""Scaled-down UperNet on ViT-Ti: 128 channels, 224² crops; otherwise the paper's model."""
 
 _base_ = ['../../configs/_base_/models/upernet_vit.py', '../../configs/_base_/runtime.py']
 
 norm_cfg = dict(type='BN', requires_grad=True)
 model = dict(
-    # What the ImageNet weights were trained with, and as good as any for a start from scratch.
+    # The ImageNet weights were trained with this; from scratch any value will do.
     data_preprocessor=dict(
         mean=[127.5, 127.5, 127.5], std=[127.5, 127.5, 127.5], seg_pad_val=11, size=(224, 224)
     ),

@@ -1,4 +1,4 @@
-"""Tables that can be pasted."""
+"""Markdown tables."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from cb_mm.robustness.statistics import Summary
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table of Markdown."""
+    """Return a Markdown table."""
     lines = ['| ' + ' | '.join(row) + ' |' for row in (head, *rows)]
     return '\n'.join([lines[0], '|' + '---|' * len(head), *lines[1:]])
 
 
 def interval(ends: Sequence[float | None]) -> str:
-    """Both ends with their signs; a dash where there is none."""
+    """Format both ends with their signs; a dash if there are none."""
     return '–' if ends[0] is None else f'{ends[0]:+.2f} to {ends[1]:+.2f}'
 
 
 def with_spread(value: Summary) -> str:
-    """A mean, and the standard deviation where there is one."""
+    """Format a mean, and the standard deviation if there is one."""
     return f'{value.mean:.2f}' + (f' (sd {value.std:.2f})' if value.std else '')

@@ -1,4 +1,4 @@
-"""What the command lines of all studies have in common; light, for a quick ``--help``."""
+"""Options shared by the command lines of all studies; imports little, for a quick ``--help``."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 BENCHMARKS = Path(__file__).resolve().parent.parent
-#: Real images and weights, where they lie beside the repository.
+#: Real images and weights, if they are next to the repository.
 BESIDE = BENCHMARKS.parent.parent / 'shared'
 
 
 def study_parser(text: str, name: str) -> argparse.ArgumentParser:
-    """A parser with the text as its help, and the folders of a study of that name."""
+    """Make a parser with this help text, and the folder options of a study of that name."""
     parser = argparse.ArgumentParser(
         description=text,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -27,7 +27,7 @@ def study_parser(text: str, name: str) -> argparse.ArgumentParser:
 
 
 def add_weights(parser: argparse.ArgumentParser) -> None:
-    """Weights that a backbone starts from."""
+    """Add the option for the weights that a backbone starts from."""
     parser.add_argument(
         '--weights', type=Path, metavar='FILE', help='ImageNet weights of a plain ViT-Ti/16',
         default=BESIDE / 'weights/vit_tiny_patch16_224_in1k.safetensors',
@@ -37,7 +37,7 @@ def add_weights(parser: argparse.ArgumentParser) -> None:
 def parse_counts(
     parser: argparse.ArgumentParser, argv: list[str] | None, counts: Iterable[str]
 ) -> argparse.Namespace:
-    """Parse; the options named as counts must be at least 1."""
+    """Parse the arguments; the options listed as counts must be at least 1."""
     args = parser.parse_args(argv)
     for name in counts:
         if getattr(args, name) < 1:

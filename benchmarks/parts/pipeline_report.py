@@ -1,4 +1,4 @@
-"""Tables and pictures of the pipeline, from the results of what is finished."""
+"""Tables and figures of the pipeline, from the finished runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cb_mm.robustness.statistics import summarize
 
 from .markdown import interval, table, with_spread
 
-TITLES = {'plain': 'plain', 'cb': 'CB', 'shortcut': 'CB put into plain weights'}
+TITLES = {'plain': 'plain', 'cb': 'CB', 'shortcut': 'CB from plain weights'}
 _BLUE, _ORANGE = '#0072B2', '#E69F00'
 _MARKERS = 'os^Dv'
 
@@ -25,10 +25,10 @@ Runs = dict[str, dict[tuple[int, int], dict[str, float]]]
 
 
 def write_report(pipeline: Any, out: Path) -> str:
-    """Write pipeline.json, .md and .png; returns the text of the table."""
+    """Write pipeline.json, .md and .png; return the text of the table."""
     runs, titles = read_runs(pipeline.work / 'finetune')
     if not runs.get('plain') or not runs.get('cb'):
-        raise UserError('nothing to report yet: no pair of fine-tunings is finished.')
+        raise UserError('nothing to report yet: no pair of fine-tuning runs is finished.')
     entropy = read_entropy(pipeline.work)
     results = {
         'settings': pipeline.settings,
@@ -51,13 +51,13 @@ def write_report(pipeline: Any, out: Path) -> str:
 
 
 def read_runs(folder: Path) -> tuple[Runs, dict[str, str]]:
-    """All finished tests, and how the cells are called."""
+    """Read all finished tests, and the titles of the cells."""
     runs: Runs = {}
     titles: dict[str, str] = {}
     for file in sorted(folder.glob('*/test/results.json')):
         results = json.loads(file.read_text())
         if len(results['cells']) < len(results['identity']['cells']):
-            continue  # stopped in the middle
+            continue  # interrupted
         variant, p, f = file.parent.parent.name.split('_')
         runs.setdefault(variant, {})[int(p), int(f)] = {
             cell['key']: cell['metrics']['mIoU']['mean'] for cell in results['cells']
@@ -67,7 +67,7 @@ def read_runs(folder: Path) -> tuple[Runs, dict[str, str]]:
 
 
 def read_entropy(work: Path) -> dict[str, dict[str, list[float]]]:
-    """Pre-training seed -> model -> entropy by depth, in nats."""
+    """Read the entropy by depth, in nats, by pre-training seed and model."""
     return {
         file.parent.name.rpartition('_')[2]: {
             model['name']: [layer['all_heads']['entropy']['mean'] for layer in model['layers']]
@@ -78,7 +78,7 @@ def read_entropy(work: Path) -> dict[str, dict[str, list[float]]]:
 
 
 def compare(one: Mapping, other: Mapping) -> dict[str, dict[str, Any]]:
-    """Pair by pair: the differences of each cell, their mean and its interval."""
+    """Compare pair by pair: the differences of each cell, their mean and its interval."""
     pairs = sorted(one.keys() & other.keys())
     rows = {}
     for cell in one[pairs[0]] if pairs else ():
@@ -102,7 +102,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def markdown(results: Mapping[str, Any], titles: Mapping[str, str], runs: Runs) -> str:
-    """The tables, with what they can and cannot say."""
+    """Return the tables, with what they can and cannot say."""
     settings = results['settings']
     parts = [
         f'ViT-Ti at 128², pre-trained for {settings["pretrain"]} iterations of '
@@ -165,7 +165,7 @@ def _entropy_table(entropy: Mapping[str, Mapping[str, Sequence[float]]]) -> str:
 
 
 def draw(results: Mapping[str, Any], titles: Mapping[str, str]) -> bytes:
-    """Differences with their intervals, and entropy by depth."""
+    """Draw the differences with their intervals, and entropy by depth."""
     figure = Figure(figsize=(10.5, 3.9), layout='constrained')
     left, right = figure.subplots(1, 2, width_ratios=(1.25, 1))
     rows = results['comparisons']['cb - plain']

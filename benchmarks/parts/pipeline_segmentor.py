@@ -1,7 +1,7 @@
-"""ViT-Ti with a light head at 128²: what both halves of the pipeline train.
+"""ViT-Ti with a light head at 128², trained by both halves of the pipeline.
 
-The four maps of UperNet's recipe, one 1×1 convolution over all of them: most of what the model can
-do is then in the backbone, which is what is compared.
+It has the four maps of UperNet's recipe and one 1×1 convolution over all of them: most of the
+model's capacity is then in the backbone, which is what we compare.
 """
 
 _base_ = ['../../configs/_base_/runtime.py']

@@ -1,4 +1,4 @@
-"""Results of runs in one JSON file, with the settings they were made under."""
+"""Results of runs in one JSON file, with their settings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cb_mm.errors import UserError
 
 
 class Records:
-    """A file of finished runs; whole at any time."""
+    """A file of finished runs; written atomically."""
 
     def __init__(self, file: Path, settings: Mapping[str, Any]) -> None:
         self.file, self.settings = file, dict(settings)
@@ -21,13 +21,13 @@ class Records:
             content = json.loads(file.read_text())
             if content['settings'] != self.settings:
                 raise UserError(
-                    f'{file} holds runs of other settings: {content["settings"]}. Give the same, '
-                    'or another --out and --work.'
+                    f'{file} holds runs with other settings: {content["settings"]}. Pass the same '
+                    'settings, or another --out and --work.'
                 )
             self.runs = content['runs']
 
     def add(self, key: str, record: Mapping[str, Any]) -> None:
-        """Keep a run that is finished."""
+        """Store a finished run."""
         self.runs[key] = dict(record)
         content = {'settings': self.settings, 'runs': dict(sorted(self.runs.items()))}
         write_atomically(self.file, json.dumps(content, indent=1) + '\n')

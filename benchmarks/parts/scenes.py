@@ -1,4 +1,4 @@
-"""The procedural scenes as a data set: 16 classes, every pixel."""
+"""The procedural scenes as a data set: 16 classes, every pixel labelled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models compared seed by seed."""
+"""Compare models seed by seed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Measure = Callable[[Mapping[str, Any]], float]
 
 
 def by_start(runs: Mapping[str, Mapping[str, Any]]) -> dict[str, Models]:
-    """Runs in the order of the tables: start -> model -> seed -> record."""
+    """Return the runs in the order of the tables: start -> model -> seed -> record."""
     starts: dict[str, Models] = {}
     for start in STARTS:
         for model in MODELS:
@@ -27,12 +27,12 @@ def by_start(runs: Mapping[str, Mapping[str, Any]]) -> dict[str, Models]:
 
 
 def gap(models: Models, model: str, measure: Measure) -> Summary | None:
-    """The model minus none, seed by seed; None where no seed has both."""
+    """Return the model minus none, seed by seed; None if no seed has both."""
     both = sorted(models.get(model, {}).keys() & models.get('none', {}).keys())
     gaps = [measure(models[model][seed]) - measure(models['none'][seed]) for seed in both]
     return summarize(gaps) if gaps else None
 
 
 def score(cell: str) -> Measure:
-    """The mIoU under a corruption."""
+    """Return a measure: the mIoU under a corruption."""
     return lambda record: record['cells'][cell]['mIoU']

@@ -1,4 +1,4 @@
-"""The data half of a config for segmentation, in one way for all sources."""
+"""The data half of a segmentation config, the same for all sources."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ class Source:
     """A data set with a folder of images and one of label maps for each split.
 
     Attributes:
-        dataset: Its config, but for paths, classes and pipeline.
+        dataset: Its config without paths, classes and pipeline.
         classes: Their names.
         train: Name of the split to train on.
         val: Name of the split to test on.
-        ignore: The label that stands for nothing.
+        ignore: The label of pixels without a class.
         loading: Options of LoadAnnotations.
         crop: Options of RandomCrop.
         images: Folder of the images of a split.
@@ -36,7 +36,7 @@ class Source:
     def config(
         self, crop: int, scale: tuple[int, int], batch: int, resize_test: bool = False
     ) -> dict[str, Any]:
-        """Loaders and metrics. Images are tested in their own size, or resized to the scale."""
+        """Return loaders and metrics. Images are tested at their own size, or at the scale."""
         image = dict(type='LoadImageFromFile')
         labels = dict(type='LoadAnnotations', **self.loading)
         train = [
@@ -73,7 +73,7 @@ class Source:
         )
 
     def test_images(self, root: Path) -> Path:
-        """Their folder."""
+        """The folder of the test images."""
         return root / self.images.format(self.val)
 
     def _dataset(self, split: str, pipeline: list[dict[str, Any]]) -> dict[str, Any]:

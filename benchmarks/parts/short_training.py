@@ -1,4 +1,4 @@
-"""The recipe of a short training: AdamW, warm-up over a tenth, then down to zero on a line."""
+"""The recipe of a short training: AdamW, warm-up over a tenth, then linear decay to zero."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ def short_training(
     new_layers: float = 1.0,
     validations: int = 0,
 ) -> dict[str, Any]:
-    """Optimizer, schedule, loop and checkpoints.
+    """Return optimizer, schedule, loop and checkpoints.
 
     Args:
-        iterations: Of the whole training.
+        iterations: Total number of training iterations.
         rate: Learning rate of the backbone.
-        weight_decay: As AdamW's.
-        new_layers: Factor of the learning rate of heads and pyramid.
-        validations: So many, or never.
+        weight_decay: Weight decay of AdamW.
+        new_layers: Learning-rate factor of heads and pyramid.
+        validations: Number of validations; 0 for none.
     """
     warmup = max(iterations // 10, 1)
     part = max(iterations // validations, 1) if validations else iterations + 1

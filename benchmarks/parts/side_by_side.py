@@ -1,4 +1,4 @@
-"""Several long jobs at a time, with one line that says how far they are."""
+"""Run several long jobs at a time, with one line of progress."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
 Job = TypeVar('Job')
-_SECONDS = 30  # between two looks
+_SECONDS = 30  # between two progress checks
 
 
 def side_by_side(
@@ -18,12 +18,12 @@ def side_by_side(
     place: Callable[[Job], int],
     jobs: int,
 ) -> Iterator[tuple[Job, Any]]:
-    """Do all, some at a time; yields each with its result when it is finished.
+    """Do all jobs, some at a time; yield each with its result when it is finished.
 
     Args:
         do: Does one job, in a thread: it should wait for a process.
         lengths: Job -> its number of steps.
-        place: How many steps of a job that runs are done.
+        place: Number of finished steps of a running job.
         jobs: How many run at a time.
     """
     started, total, before = time.monotonic(), sum(lengths.values()), None
@@ -44,7 +44,7 @@ def side_by_side(
                 pace = (time.monotonic() - started) / max(now - before, 1)
                 left = (total - now) * pace if now > before else None
                 _say(len(finished), len(lengths), steps, lengths, left)
-        finally:  # a job failed, or Ctrl-C: those that run end by themselves or with us
+        finally:  # a job failed, or Ctrl-C: running jobs end by themselves or with us
             pool.shutdown(wait=False, cancel_futures=True)
 
 

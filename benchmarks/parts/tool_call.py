@@ -1,4 +1,4 @@
-"""Run a tool of the package in a process of its own."""
+"""Run one of the package's tools in a separate process."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 
 from cb_mm.errors import UserError
 
-#: glibc gives large blocks back to the system and gets them anew, page by page, in every
-#: training step. Told to keep them, a step of the CamVid study takes 0.9 of the time. Other
-#: systems ignore it.
+#: glibc returns large blocks to the system and requests them again, page by page, in every
+#: training step. If it keeps them, a step of the CamVid study takes 0.9 of the time. Other
+#: systems ignore this setting.
 KEEP_MEMORY = ':'.join(
     f'glibc.malloc.{name}={value}'
     for name, value in dict(hugetlb=1, mmap_max=0, trim_threshold=2**35, top_pad=2**28).items()
@@ -20,10 +20,10 @@ TOOLS = Path(__file__).resolve().parent.parent.parent / 'tools'
 
 
 def call_tool(tool: str, *words: object, log: Path, threads: int = 1) -> None:
-    """Run it to its end; what it prints is added to the log.
+    """Run it to its end; append its output to the log.
 
     Raises:
-        UserError: It failed; the last line of the log is part of the message.
+        UserError: It failed; the message contains the last line of the log.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     env = {'GLIBC_TUNABLES': KEEP_MEMORY, **os.environ, 'OMP_NUM_THREADS': str(threads)}

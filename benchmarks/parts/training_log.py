@@ -1,4 +1,4 @@
-"""What mmengine logged of a training."""
+"""Read mmengine's training log."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def scalars(folder: Path) -> list[dict[str, Any]]:
-    """All lines of all starts, in their order; the last may be cut off by a kill."""
+    """Read all lines of all starts, in order; a kill may have truncated the last."""
     return [
         json.loads(line)
         for file in sorted(folder.glob('*/vis_data/scalars.json'))
