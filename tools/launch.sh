@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What dist_train.sh and dist_test.sh share: launch.sh TOOL GPUS ARGUMENTS... under torchrun.
+# Shared by dist_train.sh and dist_test.sh: run launch.sh TOOL GPUS ARGUMENTS... under torchrun.
 set -eu
 tool=$1 gpus=$2
 shift 2

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What slurm_train.sh and slurm_test.sh share: slurm_launch.sh TOOL PARTITION JOB ARGUMENTS...
+# Shared by slurm_train.sh and slurm_test.sh: slurm_launch.sh TOOL PARTITION JOB ARGUMENTS...
 set -eu
 tool=$1 partition=$2 job=$3
 shift 3
