@@ -142,6 +142,24 @@ def test_noise_does_not_depend_on_where_the_data_set_lies(folder, tmp_path):
     assert digests(corrupt_dataset_cfg(cfg, NOISE)) == expected
 
 
+@pytest.mark.parametrize(
+    ('prefix', 'folders'),
+    [
+        ({'img_path': 'images/val', 'seg_map_path': 'labels'}, ['data/images/val', 'data']),
+        ({'img': 'val2017/'}, ['data/val2017/', 'data']),
+        ('val', ['data/val', 'data']),  # mmpretrain's
+        ('', ['data']),
+        (None, ['data']),
+    ],
+)
+def test_the_root_of_the_noise_is_where_the_images_begin(prefix, folders):
+    cfg = {'data_root': 'data', 'data_prefix': prefix, 'pipeline': SEG_PIPELINE}
+    assert corrupt_dataset_cfg(cfg, NOISE)['pipeline'][1]['root'] == folders
+    assert corrupt_dataset_cfg({**cfg, 'data_root': None}, NOISE)['pipeline'][1]['root'] == [
+        folder.removeprefix('data/') for folder in folders[:-1]
+    ]
+
+
 def test_images_of_the_same_name_in_two_folders_have_noise_of_their_own(folder):
     for name in ('x/0.png', 'y/0.png'):
         cv2.imwrite(str(folder / 'images' / name), np.full((40, 56, 3), 128, np.uint8))

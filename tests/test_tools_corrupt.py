@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from tool import TOOLS, main_of
 
-from cb_mm.corruption import CORRUPTIONS, corrupt, noise_generator, parse_corruption
+from cb_mm.corruption import CORRUPTIONS, Cell, corrupt, noise_generator, parse_corruption
 from cb_mm.corruption.contact_sheet import draw_contact_sheet
 
 main = main_of('corrupt.py')
@@ -45,6 +45,14 @@ def test_one_sheet_for_each_of_several_images(image, tmp_path):
     assert main([str(image), str(other), *words]) == 0
     names = sorted(file.name for file in out.iterdir())
     assert names == ['grey_corruptions.png', 'street_corruptions.png']
+
+
+def test_a_sheet_of_nothing_but_clean_shows_the_image():
+    pixels = np.arange(60 * 80 * 3, dtype=np.uint8).reshape(60, 80, 3)
+    sheet = draw_contact_sheet(pixels, [Cell('clean')], 'a.png', width=80)
+    assert sheet.shape == (60 + 22, 150 + 84, 3)
+    assert np.array_equal(sheet[18:78, 150:230], pixels)
+    assert (sheet[:, :150] < 128).any()  # the name of the row
 
 
 def test_the_sheet_shows_the_noise_of_testing(image):
