@@ -124,6 +124,37 @@ def test_custom_keys_multiply():
     assert (lr, decay) == (pytest.approx(LR * DECAY * 2), pytest.approx(WD * 0.1))
 
 
+@pytest.mark.parametrize('turned', [False, True])
+def test_overlapping_custom_keys_are_read_as_mmengine_reads_them(turned):
+    """The longest that fits, and of two of the same length the first in the alphabet."""
+    keys = {
+        'backbone': {'lr_mult': 2.0},
+        'blocks.1': {'lr_mult': 3.0, 'decay_mult': 0.5},
+        'backbone.blocks.1.mlp': {'decay_mult': 0.1},
+        'mlp.fc2': {'lr_mult': 5.0},  # fits what the one before fits
+        'fc1.weight': {'lr_mult': 7.0},
+        'mlp.fc1.we': {'lr_mult': 11.0},  # as long as the one before
+    }
+    if turned:
+        keys = dict(reversed(keys.items()))
+    model = Model(vit())
+    ours = by_name(model, build(model, custom_keys=keys, layer_decay=1.0))
+    options = {'norm_decay_mult': 0.0, 'bias_decay_mult': 0.0, 'flat_decay_mult': 0.0}
+    cfg = {
+        'optimizer': {'type': 'AdamW', 'lr': LR, 'weight_decay': WD},
+        'paramwise_cfg': {**options, 'custom_keys': keys},
+    }
+    theirs = by_name(model, build_optim_wrapper(model, Config({'o': cfg}).o))
+    weights = [name for name in ours if name.endswith('.weight') and 'mlp' in name]
+    assert len(weights) == 8
+    for name in weights:
+        assert ours[name] == pytest.approx(theirs[name]), name
+    first = ours['backbone.blocks.0.mlp.fc1.weight']
+    assert first == (pytest.approx(LR * 7), pytest.approx(WD))
+    inner = ours['backbone.blocks.1.mlp.fc2.weight']
+    assert inner == (pytest.approx(LR), pytest.approx(WD * 0.1))
+
+
 @pytest.mark.parametrize(
     'name', ['swin_tiny_patch4_window7_224', 'pvt_v2_b0', 'mixer_s16_224', 'deit_tiny_patch16_224']
 )

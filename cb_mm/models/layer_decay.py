@@ -83,7 +83,7 @@ class ViTLayerDecayConstructor(DefaultOptimWrapperConstructor):
 
     def _custom(self, name: str) -> dict:
         keys = self.paramwise_cfg.get('custom_keys', {})
-        longest = max((key for key in keys if key in name), key=len, default=None)
+        longest = max((key for key in sorted(keys) if key in name), key=len, default=None)
         return keys[longest] if longest else {}
 
     def _describe(self, groups: list[dict]) -> str:
