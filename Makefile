@@ -54,7 +54,7 @@ test: env
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 # These train for hours on real data: see their --help.
-STUDIES := $(addprefix benchmarks/,camvid_study.py coco_check.py pipeline.py)
+STUDIES := $(addprefix benchmarks/,camvid_study.py coco_check.py mutation.py pipeline.py)
 
 bench: env
 	@for file in $(filter-out $(STUDIES),$(wildcard benchmarks/*.py)); do \

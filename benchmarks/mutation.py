@@ -169,10 +169,11 @@ def run(args: argparse.Namespace) -> None:
     verdicts = read_verdicts(args.work)
     todo = []
     for area in args.areas:
-        drawn = mutants.sample(find_mutants(area, args.files), args.count, f'{args.seed} {area}')
+        found = find_mutants(area, args.files)
+        drawn = mutants.sample(found, args.count, f'{args.seed} {area}', _compiles)
         if args.again:
             left = {key for key, row in verdicts.items() if row['verdict'] == 'survived'}
-            todo += [(area, m) for m in find_mutants(area) if m.key in left]
+            todo += [(area, mutant) for mutant in found if mutant.key in left]
         else:
             todo += [(area, mutant) for mutant in drawn if mutant.key not in verdicts]
     print(f'{len(todo)} mutants', flush=True)
@@ -190,6 +191,10 @@ def run(args: argparse.Namespace) -> None:
         else:
             child, _ = os.wait()
             free.append(running.pop(child))
+
+
+def _compiles(mutant: mutants.Mutant) -> bool:
+    return mutants.compiles(mutant, (REPO / mutant.file).read_bytes())
 
 
 def _judge_and_exit(

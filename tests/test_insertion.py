@@ -149,6 +149,14 @@ def test_patterns_and_layers():
     model(seeded(1, 3, 32, 32))
 
 
+def test_a_dropout_is_as_wide_as_the_layer_right_before_it():
+    model = small_vit()
+    for drop, width in (('drop1', 96), ('drop2', 24)):
+        with add_context_broadcast(model, 'cb_s', 'all', f'blocks.*.mlp.{drop}'):
+            assert getattr(model.blocks[1].mlp, drop).broadcast.scale.shape == (width,)
+            model(seeded(1, 3, 32, 32))
+
+
 def test_chosen_tokens_alone_give_and_receive():
     model = Host(nn.Linear(6, 6))
     x = seeded(2, 9, 6)

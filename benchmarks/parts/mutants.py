@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import copy
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 _COMPARE = {
@@ -61,11 +61,25 @@ class Mutant:
 
 
 def find(file: str, source: str) -> list[Mutant]:
-    """Every mutant of a file that compiles."""
+    """Every mutant of a file."""
     return list(_Finder(file, source).mutants())
 
 
-def sample(mutants: list[Mutant], count: int, seed: str) -> list[Mutant]:
+def compiles(mutant: Mutant, source: bytes) -> bool:
+    """Whether the file with the fault is Python at all."""
+    try:
+        compile(mutant.apply(source), mutant.file, 'exec')
+    except SyntaxError:
+        return False
+    return True
+
+
+def sample(
+    mutants: list[Mutant],
+    count: int,
+    seed: str,
+    accept: Callable[[Mutant], bool] = lambda mutant: True,
+) -> list[Mutant]:
     """Draw so many: first a kind of fault, then one of this kind; at most one on a line."""
     draw = random.Random(seed)
     kinds: dict[str, list[Mutant]] = {}
@@ -77,7 +91,7 @@ def sample(mutants: list[Mutant], count: int, seed: str) -> list[Mutant]:
         mutant = kinds[kind].pop(draw.randrange(len(kinds[kind])))
         if not kinds[kind]:
             del kinds[kind]
-        if (mutant.file, mutant.line) not in lines:
+        if (mutant.file, mutant.line) not in lines and accept(mutant):
             lines.add((mutant.file, mutant.line))
             chosen.append(mutant)
     return chosen
@@ -98,15 +112,8 @@ class _Finder:
                 end = self.starts[node.end_lineno - 1] + node.end_col_offset
                 before = self.source[start:end].decode()
                 mutant = Mutant(self.file, function, operator, start, before, after, node.lineno)
-                if after != before and self._compiles(mutant):
+                if after != before:
                     yield mutant
-
-    def _compiles(self, mutant: Mutant) -> bool:
-        try:
-            compile(mutant.apply(self.source), self.file, 'exec')
-        except (SyntaxError, ValueError):
-            return False
-        return True
 
     def _walk(self, node: ast.AST, function: str) -> Iterator[tuple[ast.AST, str]]:
         """Nodes to change, and the function around each; without what has no effect when run."""
