@@ -34,7 +34,7 @@ def _register() -> None:
         checkpoint.install()
         safe_checkpoints.install()
         mmpretrain_guard.install()
-        from . import bfloat16, corruption, mean_loss, models, provenance, replay  # noqa: F401
+        from . import bfloat16, corruption, mean_loss, models, provenance_hook, replay  # noqa: F401
     except (ImportError, RuntimeError) as error:  # RuntimeError: torch and torchvision differ
         raise ImportError(
             f'cb_mm cannot start here: {error}\n'

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import timm
 from mmengine.config import Config
 from torch import nn
@@ -38,34 +36,40 @@ def set_normalization(
     """
     if name is None:
         return
-    if name == WEIGHTS:
-        found = normalization_of(weights, trust) if weights else None
-        if found is None:
-            why = (
-                f'{weights} does not say how its images were normalised'
-                if weights
-                else ('there are no weights to follow')
-            )
-            raise UserError(
-                f'--normalization weights: {why}. Name it: {", ".join(NORMALIZATIONS)} (see '
-                'docs/pretraining.md).'
-            )
-        mean, std = found
-    elif name in NORMALIZATIONS:
-        mean, std = NORMALIZATIONS[name]
-    else:
-        known = [*NORMALIZATIONS, WEIGHTS]
-        raise UserError(
-            f'--normalization {name} is not one of {", ".join(known)}.{did_you_mean(name, known)}'
-        )
+    mean, std = named_normalization(name, weights, trust)
     preprocessor = config.model.get('data_preprocessor')
     if not preprocessor or 'mean' not in preprocessor:
         raise UserError('--normalization: the data preprocessor of the config has no mean and std.')
     preprocessor.mean, preprocessor.std = list(mean), list(std)
 
 
+def named_normalization(
+    name: str, weights: str | None = None, trust: bool = False
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return mean and std of that name; the arguments are those of `set_normalization`."""
+    if name in NORMALIZATIONS:
+        return NORMALIZATIONS[name]
+    if name != WEIGHTS:
+        known = [*NORMALIZATIONS, WEIGHTS]
+        raise UserError(
+            f'--normalization {name} is not one of {", ".join(known)}.{did_you_mean(name, known)}'
+        )
+    found = normalization_of(weights, trust) if weights else None
+    if found is None:
+        why = (
+            f'{weights} does not say how its images were normalised'
+            if weights
+            else 'there are no weights to follow'
+        )
+        raise UserError(
+            f'--normalization weights: {why}. Name it: {", ".join(NORMALIZATIONS)} (see '
+            'docs/pretraining.md).'
+        )
+    return found
+
+
 def normalization_of(
-    weights: str, trust: bool = False, content: Any = None
+    weights: str, trust: bool = False
 ) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
     """Mean and std that weights were made with, where they tell: our checkpoints and timm names."""
     name = str(weights).removeprefix('hf-hub:').removeprefix('timm/')
@@ -74,8 +78,7 @@ def normalization_of(
         if cfg is not None and cfg.mean:
             return tuple(255 * v for v in cfg.mean), tuple(255 * v for v in cfg.std)
         return None
-    content = read_weights(weights, trust)[0] if content is None else content
-    record = Provenance.of_checkpoint(content)
+    record = Provenance.of_checkpoint(read_weights(weights, trust)[0])
     return (record.mean, record.std) if record and record.mean else None
 
 
@@ -83,7 +86,7 @@ def normalization_caution(model: nn.Module, weights: str | None, trust: bool = F
     """What to say when a model and the weights that it starts from are known to differ in it."""
     own = Provenance.of_model(model)
     found = normalization_of(weights, trust) if weights else None
-    if own is None or found is None:
+    if found is None:
         return ''
     made = Provenance(mean=found[0], std=found[1])
     if not differs(made, own):

@@ -11,16 +11,11 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from mmengine.config import Config
-from mmengine.model import revert_sync_batchnorm
 from torch import Tensor, nn
 
 from .atomic import draft_of
-from .building import building, require_keys
-from .checkpoint import read_checkpoint
-from .checkpoint_fit import require_finite, weights_in
 from .errors import UserError
-from .weights import summary
+from .provenance import channel_order
 
 
 class Difference(NamedTuple):
@@ -50,38 +45,13 @@ class SegmentorLogits(nn.Module):
         )
 
 
-def load_segmentor(cfg: Config, checkpoint: str | Path, trust: bool = False) -> nn.Module:
-    """The segmentor of a config, in eval mode on the CPU, with all the weights of a checkpoint."""
-    from mmengine.registry import init_default_scope
-    from mmseg.registry import MODELS
-    from mmseg.utils import register_all_modules
-
-    register_all_modules(init_default_scope=False)
-    init_default_scope('mmseg')
-    require_keys(cfg, 'model')
-    with building(cfg):
-        model = MODELS.build(cfg.model)
+def require_segmentor(model: nn.Module) -> None:
+    """Raise a UserError unless the model is one that can be exported."""
     if not hasattr(model, 'decode_head') or isinstance(model.decode_head, nn.ModuleList):
         raise UserError(
-            f'{cfg.filename} describes a {type(model).__name__}; only segmentors with one decode '
-            'head (EncoderDecoder) can be exported.'
+            f'the config describes a {type(model).__name__}; only segmentors with one decode head '
+            '(EncoderDecoder) can be exported.'
         )
-    content = read_checkpoint(checkpoint, trust=trust)
-    state_dict = content.get('state_dict', content)
-    state_dict = {key.removeprefix('module.'): value for key, value in state_dict.items()}
-    require_finite(weights_in(content), checkpoint)
-    try:
-        missing, unexpected = model.load_state_dict(state_dict, strict=False)
-    except RuntimeError as error:  # torch lists every tensor of another shape
-        first = str(error).strip().splitlines()[1:2] or [str(error)]
-        raise UserError(f'{checkpoint} is not of this config: {first[0].strip()}') from error
-    if missing or unexpected:
-        raise UserError(
-            f'{checkpoint} is not of this config.'
-            + (f' Missing in the file: {summary(missing, 3)}.' if missing else '')
-            + (f' Only in the file: {summary(unexpected, 3)}.' if unexpected else '')
-        )
-    return revert_sync_batchnorm(model).eval()
 
 
 def export_onnx(
@@ -105,6 +75,7 @@ def export_onnx(
         The difference at each size.
     """
     _need('onnx', 'onnxscript', 'onnxruntime')
+    require_segmentor(segmentor)
     model = SegmentorLogits(segmentor).eval()
     # Odd numbers of patches, so that no size is taken for a multiple of another.
     example = torch.randn(2, 3, 112, 176, generator=torch.Generator().manual_seed(0))
@@ -169,7 +140,7 @@ def any_size_pooling() -> Iterator[None]:
     """Adaptive average pooling that can be exported for images of any size.
 
     ONNX has no such operator, and torch's own rewriting holds only for sizes that divide as the
-    example does: other images then give wrong numbers without a word.
+    example does: other images then silently give wrong numbers.
     """
     original = F.adaptive_avg_pool2d
     F.adaptive_avg_pool2d = _pool_by_matrices
@@ -205,9 +176,7 @@ def _metadata(segmentor: nn.Module) -> dict[str, str]:
     if getattr(prepare, 'mean', None) is not None:
         facts['mean'] = prepare.mean.flatten().tolist()
         facts['std'] = prepare.std.flatten().tolist()
-    # mmcv loads images as BGR. The two OpenMMLab families name this attribute differently.
-    swapped = any(getattr(prepare, f'{start}channel_conversion', False) for start in ('', '_'))
-    facts['channel_order'] = 'RGB' if swapped else 'BGR'
+    facts['channel_order'] = channel_order(prepare)
     facts['classes'] = (getattr(segmentor, 'dataset_meta', None) or {}).get('classes')
     return {key: json.dumps(value) for key, value in facts.items() if value is not None}
 

@@ -1,28 +1,30 @@
-"""What a checkpoint was trained with: its broadcast, and the normalisation of its images.
+"""What a checkpoint was trained with: broadcast, normalisation, settings, classes.
 
-Neither shows in the tensors. CB has no parameters, so the weights of a plain ViT load into a ViT
-with CB without a complaint, and the other way round; the result is another function. Checkpoints of
-cb_mm therefore carry a record, and whoever loads them compares.
+None of it shows in the tensors. CB has no parameters, so the weights of a plain ViT load into a ViT
+with CB without a complaint, and the other way round; the result is another function. So it is with
+the number of heads, the order of the channels or of the classes. Checkpoints of cb_mm therefore
+carry a record, and whoever loads them compares.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from mmengine.hooks import Hook
 from mmengine.model import is_model_wrapper
-from mmengine.registry import HOOKS
-from mmengine.runner import Runner
 from torch import nn
 
 from .errors import UserError
-
-#: Name of the record in a checkpoint's ``meta``.
-KEY = 'cb_mm'
+from .label_set import KEY, LabelSet
+from .model_settings import Settings, differences, settings_of
 
 ALLOW = '--allow-broadcast-mismatch'
+ALLOW_ANY = '--allow-mismatch'
+
+#: How the name of a setting ends that no training changes: other blocks may be read out, attention
+#: may become sparse, but the weights of queries and keys are cut into heads in one way alone.
+_FIXED = '.num_heads'
 
 #: What to expect, measured by us: ViT-Ti with plain ImageNet weights.
 PLAIN_START = (
@@ -42,6 +44,8 @@ class Provenance:
         position: Where in the block; None without broadcast.
         mean: Of the normalisation, in grey levels; empty when not known.
         std: Of the normalisation.
+        channel_order: 'RGB' or 'BGR'; None when not known.
+        settings: See `settings_of`; empty when not known.
     """
 
     broadcast: str | None = None
@@ -49,6 +53,8 @@ class Provenance:
     position: str | None = None
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
+    channel_order: str | None = None
+    settings: Settings = field(default_factory=dict)
 
     def __str__(self) -> str:
         if self.broadcast is None:
@@ -56,18 +62,20 @@ class Provenance:
         return f'{self.broadcast} in layers {_ranges(self.layers)}, position {self.position}'
 
     def to_meta(self) -> dict[str, Any]:
-        """As it is kept in a checkpoint: strings, numbers and lists alone."""
+        """Return it as a checkpoint keeps it: strings, numbers and lists alone."""
         return {
             'broadcast': self.broadcast,
             'layers': list(self.layers),
             'position': self.position,
             'mean': list(self.mean),
             'std': list(self.std),
+            'channel_order': self.channel_order,
+            'settings': self.settings,
         }
 
     @classmethod
     def of_checkpoint(cls, content: Any) -> Provenance | None:
-        """The record in what a checkpoint file holds; None where there is none."""
+        """Return the record in what a checkpoint file holds; None where there is none."""
         meta = content.get('meta') if isinstance(content, Mapping) else None
         found = meta.get(KEY) if isinstance(meta, Mapping) else None
         if not isinstance(found, Mapping):
@@ -78,48 +86,92 @@ class Provenance:
             found.get('position'),
             tuple(found.get('mean') or ()),
             tuple(found.get('std') or ()),
+            found.get('channel_order'),
+            _settings_in(found),
         )
 
     @classmethod
-    def of_model(cls, model: nn.Module) -> Provenance | None:
-        """That of a backbone or of a model around one; None for backbones of others."""
+    def of_model(cls, model: nn.Module) -> Provenance:
+        """Return that of a built model, or of a backbone by itself."""
         model = model.module if is_model_wrapper(model) else model
         backbone = getattr(model, 'backbone', model)
-        if not hasattr(backbone, 'broadcast_layers'):
-            return None
-        kind = getattr(backbone, 'broadcast', None) if backbone.broadcast_layers else None
+        layers = tuple(getattr(backbone, 'broadcast_layers', ()))
+        kind = getattr(backbone, 'broadcast', None) if layers else None
         position = getattr(backbone, 'position', None) if kind else None
-        mean, std = _normalization(getattr(model, 'data_preprocessor', None))
-        return cls(kind, tuple(backbone.broadcast_layers), position, mean, std)
+        preprocessor = getattr(model, 'data_preprocessor', None)
+        return cls(
+            kind,
+            layers,
+            position,
+            *_normalization(preprocessor),
+            channel_order(preprocessor),
+            # A backbone by itself is compared with that of a whole model.
+            settings_of(model, '' if backbone is not model else 'backbone.'),
+        )
 
 
 def check_exact(
-    file: str, content: Any, model: nn.Module, allow: bool = False, option: str = ALLOW
+    file: str,
+    content: Any,
+    model: nn.Module,
+    allow: bool = False,
+    labels: LabelSet | None = None,
+    fine_tuned: bool = False,
 ) -> None:
-    """A checkpoint that is gone on with, tested or looked at must be of this very model.
+    """Refuse a checkpoint that was trained with another model than the one that gets its weights.
+
+    For whatever continues with a trained model: resuming, testing, exporting, looking.
 
     Args:
         file: Its name, for messages.
         content: What it holds.
         model: The model or its backbone.
-        allow: Another broadcast is wanted.
-        option: By which option a user says so; '' where there is none.
+        allow: Another broadcast, other settings and other classes are wanted.
+        labels: What the model's labels mean here; None where they do not matter.
+        fine_tuned: The model is trained on, so that only what the weights rest on must agree.
 
     Raises:
-        UserError: It was trained with another broadcast, and that was not asked for; or with
-            images that were normalised otherwise.
+        UserError: It was trained with another broadcast, with other settings or classes, and that
+            was not asked for; or with images that were normalised otherwise.
     """
     trained, own = Provenance.of_checkpoint(content), Provenance.of_model(model)
-    if trained is None or own is None:
-        return
-    parts = ('broadcast', 'layers', 'position')
-    if not allow and any(getattr(trained, part) != getattr(own, part) for part in parts):
-        raise UserError(_refusal(file, trained, own, option))
-    if differs(trained, own):
+    if trained is not None and not allow:
+        parts = ('broadcast', 'layers', 'position')
+        if any(getattr(trained, part) != getattr(own, part) for part in parts):
+            raise UserError(_refusal(file, trained, own))
+        _check_settings(file, trained, own, _FIXED if fine_tuned else '')
+    contradiction = labels.contradiction(LabelSet.of_checkpoint(content)) if labels else ''
+    if contradiction and not allow:
+        raise UserError(
+            f'checkpoint {file}: {contradiction}. Give the data set its classes in the order of '
+            f'the training (metainfo), or pass {ALLOW_ANY} if you mean it.'
+        )
+    if trained is not None and differs(trained, own):
         raise UserError(
             f'checkpoint {file} was trained with images of {normalization_text(trained)}; the '
             f'config has {normalization_text(own)}. Pass --normalization weights to follow it.'
         )
+
+
+def _check_settings(file: str, trained: Provenance, own: Provenance, only: str = '') -> None:
+    """Refuse a setting that was another one in training; ``only``: how its name must end."""
+    found = [
+        change for change in differences(trained.settings, own.settings) if change[0].endswith(only)
+    ]
+    orders = (trained.channel_order, own.channel_order)
+    if not only and None not in orders and orders[0] != orders[1]:
+        found.insert(0, ('data_preprocessor.channel_order', *map(str, orders)))
+    if not found:
+        return
+    # The number of heads says more than the scale that follows from it.
+    found.sort(key=lambda change: (change[0].count('.'), change[0].endswith('.scale')))
+    shown = '; '.join(f'{name} was {there} and is {here} here' for name, there, here in found[:3])
+    more = f'; and {len(found) - 3} more' if len(found) > 3 else ''
+    raise UserError(
+        f'checkpoint {file} was trained with other settings, which its weights do not show: '
+        f'{shown}{more}. Set them in the config as they were in training, take the weights that '
+        f'match, or pass {ALLOW_ANY} if you mean it.'
+    )
 
 
 def check_start(file: str, content: Any, model: nn.Module, allow: bool = False) -> str:
@@ -138,8 +190,8 @@ def check_start(file: str, content: Any, model: nn.Module, allow: bool = False) 
         UserError: The weights say that they were trained with another broadcast.
     """
     trained, own = Provenance.of_checkpoint(content), Provenance.of_model(model)
-    if own is None:
-        return ''
+    if trained is not None and not allow:
+        _check_settings(file, trained, own, _FIXED)
     # If it starts as the identity, the model is the plain one until it learns otherwise.
     starts = [
         part.identity_at_init for part in model.modules() if hasattr(part, 'identity_at_init')
@@ -171,11 +223,10 @@ def check_start(file: str, content: Any, model: nn.Module, allow: bool = False) 
     return f'CAUTION: these weights {knowledge}, and this model has {own}: {PLAIN_START}'
 
 
-def _refusal(file: str, trained: Provenance, own: Provenance, option: str = ALLOW) -> str:
-    way_out = f', or pass {option} if you mean it' if option else ''
+def _refusal(file: str, trained: Provenance, own: Provenance) -> str:
     return (
         f'{file} was trained with {trained}, but this model has {own}. Take the config or the '
-        f'weights that match{way_out}.'
+        f'weights that match, or pass {ALLOW} if you mean it.'
     )
 
 
@@ -192,6 +243,26 @@ def normalization_text(trained: Provenance) -> str:
     """'mean 123.675, 116.28, 103.53 and std ...'."""
     mean, std = (', '.join(f'{value:g}' for value in part) for part in (trained.mean, trained.std))
     return f'mean {mean} and std {std}'
+
+
+def channel_order(preprocessor: Any) -> str | None:
+    """Return the order of the channels that a model sees; None without a preprocessor."""
+    if preprocessor is None:
+        return None
+    # mmcv loads images as BGR. The OpenMMLab families, and mmpretrain, name the swap differently.
+    names = ('channel_conversion', '_channel_conversion', 'to_rgb')
+    return 'RGB' if any(getattr(preprocessor, name, False) for name in names) else 'BGR'
+
+
+def _settings_in(record: Mapping[str, Any]) -> Settings:
+    settings = record.get('settings')
+    if not isinstance(settings, Mapping):
+        return {}
+    return {
+        str(name): list(values)
+        for name, values in settings.items()
+        if isinstance(values, (list, tuple))
+    }
 
 
 def _normalization(preprocessor: Any) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -212,35 +283,3 @@ def _ranges(numbers: Sequence[int]) -> str:
         else:
             parts.append([number, number])
     return ', '.join(f'{a}' if a == b else f'{a}-{b}' for a, b in parts) or 'none'
-
-
-@HOOKS.register_module()
-class ProvenanceHook(Hook):
-    """Writes the record into every checkpoint, and compares when a run is resumed.
-
-    Args:
-        allow_mismatch: Resume a checkpoint of another broadcast.
-    """
-
-    def __init__(self, allow_mismatch: bool = False) -> None:
-        self.allow_mismatch = allow_mismatch
-
-    def before_save_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
-        """Add the record to ``meta``."""
-        record = Provenance.of_model(runner.model)
-        if record is not None:
-            checkpoint.setdefault('meta', {})[KEY] = record.to_meta()
-
-    def after_load_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
-        """Refuse a checkpoint of another model."""
-        file = str(runner.cfg.get('load_from') or 'the checkpoint')
-        check_exact(file, checkpoint, runner.model, self.allow_mismatch)
-
-
-def record_provenance(runner: Runner, allow_mismatch: bool) -> None:
-    """Give a runner the hook, or tell the one that its config has what is allowed."""
-    hooks = [hook for hook in runner.hooks if isinstance(hook, ProvenanceHook)]
-    if not hooks:
-        runner.register_hook(ProvenanceHook(allow_mismatch))
-    for hook in hooks:
-        hook.allow_mismatch = hook.allow_mismatch or allow_mismatch

@@ -31,7 +31,7 @@ from .errors import UserError
 from .finite_loss import FiniteLossHook
 from .lock import FolderLock
 from .normalization import normalization_caution, set_normalization
-from .provenance import record_provenance
+from .provenance_hook import record_provenance
 from .resuming import RequireFit, choose_start
 from .run_errors import explained
 from .safe_checkpoints import use_safe_checkpoints
@@ -39,6 +39,7 @@ from .sample_guard import SampleGuard
 from .signals import stop_on_signals
 from .speed import prepare_autocast, speed_up
 from .stop_hook import StopHook
+from .weights import WEIGHTS_LINE
 
 LOGGERS = {'tensorboard': 'TensorboardVisBackend', 'wandb': 'WandbVisBackend'}
 
@@ -248,6 +249,8 @@ def _build_quietly(config: Config) -> Runner:
     for handler in runner.logger.handlers:
         if type(handler) is logging.StreamHandler:
             handler.setStream(sys.stdout)
+            # The log file has the line about the weights; people read it in the start report.
+            handler.addFilter(lambda record: not record.getMessage().startswith(WEIGHTS_LINE))
     return runner
 
 

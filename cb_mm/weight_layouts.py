@@ -23,6 +23,12 @@ CONTAINERS = (
     'module', 'encoder', 'backbone', 'network', 'student',
 )  # fmt: skip
 
+#: Tensors of a published ViT that a backbone has no use for: classifiers, decoders, mask tokens.
+_HEADS = re.compile(
+    r'^(head\w*|fc|fc_norm|norm|ln2|pre_logits|classifier|attn_pool|decoder\w*|mask_token|'
+    r'projector|\w+_head)(\.|/|$)'
+)
+
 #: What wrappers leave inside a key.
 _WRAPPERS = re.compile(r'(_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.')
 
@@ -68,6 +74,11 @@ def state_dicts_in(content: Any, name: str = '', depth: int = 0) -> Iterator[tup
     for key in (*CONTAINERS, *(key for key in content if key not in CONTAINERS)):
         if key in content and 'optim' not in str(key):
             yield from state_dicts_in(content[key], f'{name}.{key}'.strip('.'), depth + 1)
+
+
+def is_spare(key: str) -> bool:
+    """Tell whether a tensor that a backbone has no place for may be left out: a classifier's."""
+    return _HEADS.search(key) is not None
 
 
 def layout_of(keys: list[str]) -> str:

@@ -14,16 +14,21 @@ from torch import nn
 
 from .errors import UserError
 from .provenance import check_start
-from .weight_layouts import StateDict, find_prefix, fit, layout_of, rename, state_dicts_in
+from .weight_layouts import (
+    StateDict,
+    find_prefix,
+    fit,
+    is_spare,
+    layout_of,
+    rename,
+    state_dicts_in,
+)
 from .weight_sources import read_weights
 
+#: Start of the one line in the log that says what was loaded.
+WEIGHTS_LINE = 'weights: '
 #: Tensors that no published ViT has: CB's own and the pyramid's.
 _OWN = re.compile(r'(^|\.)broadcast\.|^pyramid\.')
-#: Tensors of a published ViT that a backbone has no use for: classifiers, decoders, mask tokens.
-_HEADS = re.compile(
-    r'^(head\w*|fc|fc_norm|norm|ln2|pre_logits|classifier|attn_pool|decoder\w*|mask_token|'
-    r'projector|\w+_head)(\.|/|$)'
-)
 
 
 @dataclass(frozen=True)
@@ -137,7 +142,7 @@ def load_weights(
             'Take an earlier checkpoint.'
         )
     model.load_state_dict(used, strict=False)
-    print_log(f'weights: {report}', logger='current')
+    print_log(f'{WEIGHTS_LINE}{report}', logger='current')
     return report
 
 
@@ -205,9 +210,9 @@ def _compare(
         total=len(own),
         changed=tuple(changed),
         missing=tuple(k for k in missing if not (_OWN.search(k) or k.startswith(unused))),
-        unexpected=tuple(key for key in spare if not _HEADS.search(key)),
+        unexpected=tuple(key for key in spare if not is_spare(key)),
         expected_missing=tuple(k for k in missing if _OWN.search(k) or k.startswith(unused)),
-        expected_unexpected=tuple(key for key in spare if _HEADS.search(key)),
+        expected_unexpected=tuple(key for key in spare if is_spare(key)),
         outside=found.outside,
     )
 

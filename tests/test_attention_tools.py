@@ -24,6 +24,7 @@ from cb_mm.attention.maps import parse_query, read_maps
 from cb_mm.attention.pictures import read_image
 from cb_mm.config import load_config, replace_sync_bn
 from cb_mm.errors import UserError
+from cb_mm.provenance import KEY, Provenance
 
 visualize = main_of('visualize_attention.py')
 analyze = main_of('analyze_attention.py')
@@ -237,7 +238,8 @@ def bad_commands(study) -> dict[str, tuple[list[object], str]]:
         'no model': (['vit_tinny_patch16_224', checkpoint, image], 'Did you mean "vit_tiny'),
         'no checkpoint': ([config, 'none.pth', image], 'checkpoint none.pth does not exist'),
         'checkpoint of another model': (
-            [config, study.scaled[1], image], 'Only in the file: blocks.*.mlp.broadcast.scale ×2',
+            [config, study.scaled[1], image],
+            '2 tensors are unknown here (such as blocks.2.mlp.broadcast.scale',
         ),
         'no attention': (['resnet18', checkpoint, image], 'ResNet has no attention; it is made of'),
         'windows': (
@@ -268,6 +270,73 @@ def test_bare_weights_with_a_config(study, tmp_path):
     torch.save(bare, tmp_path / 'bare.pth')
     with pytest.raises(UserError, match=r'no backbone\.\* weights .* give the name of its timm'):
         load_subject(str(study.plain[0]), str(tmp_path / 'bare.pth'))
+
+
+@pytest.fixture
+def recorded(study, tmp_path) -> Path:
+    """The checkpoint of the plain model, with a record of another mean."""
+    content = torch.load(study.plain[1], weights_only=True)
+    cfg = load_config(study.plain[0])
+    cfg.model.data_preprocessor.mean = [100.0] * 3
+    init_default_scope(cfg.default_scope)
+    replace_sync_bn(cfg)
+    content['meta'] = {KEY: Provenance.of_model(MODELS.build(cfg.model)).to_meta()}
+    torch.save(content, tmp_path / 'recorded.pth')
+    return tmp_path / 'recorded.pth'
+
+
+@pytest.mark.parametrize('tool', [visualize, analyze])
+def test_the_checkpoints_normalization(study, recorded, tmp_path, capsys, tool):
+    words = [study.plain[0], recorded, study.images / '0.png', '--format', 'png', '--out']
+    words = [str(word) for word in words]
+    assert tool([*words, str(tmp_path / 'a')]) == 2
+    assert 'was trained with images of mean 100, 100, 100' in capsys.readouterr().err
+    assert tool([*words, str(tmp_path / 'b'), '--normalization', 'weights']) == 0
+    assert tool([*words, str(tmp_path / 'c'), '--normalization', 'imagnet']) == 2
+    assert 'Did you mean "imagenet"' in capsys.readouterr().err
+
+
+def test_images_are_normalised_as_in_training(study, recorded, tmp_path):
+    """With weights that say so, and with a config that says the same: the same attention."""
+    text = study.plain[0].read_text() + '\nmodel["data_preprocessor"]["mean"] = [100.0] * 3\n'
+    same = load_subject(str(write_config(tmp_path, text, 'same.py')), str(recorded))
+    followed = load_subject(str(study.plain[0]), str(recorded), normalization='weights')
+    by_name = load_subject(str(study.plain[0]), str(study.plain[1]), normalization='half')
+    assert (followed.mean, followed.std) == (same.mean, same.std)
+    assert followed.mean == (100.0,) * 3
+    assert by_name.std == (127.5,) * 3
+    image = read_image(study.images / '0.png')
+    one, other, third = (
+        read_maps(subject, image, parse_query('cls'), (40, 70), [0])[0].maps
+        for subject in (followed, same, by_name)
+    )
+    np.testing.assert_array_equal(one, other)
+    assert np.abs(one - third).max() > 1e-3
+
+
+def test_another_broadcast_can_be_asked_for(study, recorded, tmp_path):
+    text = study.plain[0].read_text() + '\nmodel["backbone"]["broadcast"] = "cb"\n'
+    config = str(write_config(tmp_path, text, 'cb.py'))
+    with pytest.raises(UserError, match='trained with no broadcast, but this model has cb'):
+        load_subject(config, str(recorded), normalization='weights')
+    load_subject(config, str(recorded), normalization='weights', allow_mismatch=True)
+
+
+def test_a_timm_model_follows_the_record_of_its_weights(tmp_path):
+    from cb_mm.models import ViTCB
+
+    def subject(broadcast: str | None, **options):
+        model = ViTCB('vit_tiny_patch16_224', broadcast=broadcast, pyramid=False)
+        record = {**Provenance.of_model(model).to_meta(), 'mean': [1.0] * 3, 'std': [2.0] * 3}
+        weights = {f'backbone.{key}': value for key, value in model.state_dict().items()}
+        torch.save({'meta': {KEY: record}, 'state_dict': weights}, tmp_path / 'a.pth')
+        return load_subject('vit_tiny_patch16_224', str(tmp_path / 'a.pth'), **options)
+
+    found = subject(None)
+    assert (found.mean, found.std) == ((1.0,) * 3, (2.0,) * 3)
+    assert subject(None, normalization='half').mean == (127.5,) * 3
+    with pytest.raises(UserError, match='trained with cb in layers 6-11'):
+        subject('cb')
 
 
 @pytest.mark.parametrize('name', ['visualize_attention', 'analyze_attention'])

@@ -9,14 +9,16 @@ import pytest
 import torch
 import torch.nn.functional as F
 from mmengine.config import Config
+from mmengine.registry import MODELS, init_default_scope
+from tool import main_of
 
 from cb_mm.errors import UserError
+from cb_mm.load_model import load_model
 from cb_mm.onnx_export import (
     Difference,
     SegmentorLogits,
     any_size_pooling,
     compare,
-    load_segmentor,
     require_close,
 )
 
@@ -47,11 +49,6 @@ def trained(tmp_path_factory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp('onnx')
     config, checkpoint = folder / 'seg.py', folder / 'seg.pth'
     config.write_text(CONFIG)
-    from mmengine.registry import init_default_scope
-    from mmseg.registry import MODELS
-    from mmseg.utils import register_all_modules
-
-    register_all_modules(init_default_scope=False)
     init_default_scope('mmseg')
     torch.manual_seed(0)
     model = MODELS.build(Config.fromfile(config).model)
@@ -62,6 +59,10 @@ def trained(tmp_path_factory) -> tuple[Path, Path]:
                 value.abs_().add_(0.5)
     torch.save({'state_dict': model.state_dict(), 'meta': {}}, checkpoint)
     return config, checkpoint
+
+
+def load(trained: tuple[Path, Path]) -> torch.nn.Module:
+    return load_model(Config.fromfile(trained[0]), trained[1], scope='mmseg')
 
 
 def run(*words: object) -> subprocess.CompletedProcess:
@@ -100,7 +101,7 @@ def test_any_batch_and_size(trained, exported, shape):
 
     batch, height, width = shape
     images = torch.randn(batch, 3, height, width, generator=torch.Generator().manual_seed(1))
-    model = SegmentorLogits(load_segmentor(Config.fromfile(trained[0]), trained[1])).eval()
+    model = SegmentorLogits(load(trained)).eval()
     session = onnxruntime.InferenceSession(str(exported[0]), providers=['CPUExecutionProvider'])
     with torch.no_grad():
         expected = model(images)
@@ -133,7 +134,7 @@ def test_pooling_by_matrices_is_adaptive_pooling(size, shape):
 
 def test_logits_are_those_of_the_segmentor(trained):
     """Whole-image inference of mmseg itself, before it resizes to the original image."""
-    segmentor = load_segmentor(Config.fromfile(trained[0]), trained[1])
+    segmentor = load(trained)
     images = torch.randn(2, 3, 80, 96, generator=torch.Generator().manual_seed(0))
     metas = [{'ori_shape': (80, 96), 'img_shape': (80, 96), 'pad_shape': (80, 96)}] * 2
     with torch.no_grad():
@@ -148,16 +149,74 @@ def test_wrong_checkpoints_are_refused(trained, tmp_path):
     fewer = {key: value for key, value in content.items() if 'conv_seg' not in key}
     more = {**content, 'neck.weight': torch.zeros(2)}
     for number, (wrong, word) in enumerate(
-        [(shapes, 'conv_seg.bias'), (fewer, 'Missing in the file'), (more, 'neck.weight')]
+        [
+            (shapes, 'conv_seg.bias'),
+            (fewer, 'missing from it'),
+            (more, 'neck.weight'),
+        ]
     ):
         torch.save({'state_dict': wrong}, tmp_path / f'{number}.pth')
         with pytest.raises(UserError, match=word):
-            load_segmentor(config, tmp_path / f'{number}.pth')
+            load_model(config, tmp_path / f'{number}.pth', scope='mmseg')
+
+
+def variant(folder: Path, name: str, old: str, new: str) -> tuple[Path, Path]:
+    """The config with a change, and a checkpoint of it that has the record."""
+    from cb_mm.provenance import KEY, Provenance
+
+    text = CONFIG.replace("broadcast='cb_s',\n                  scale_init=0.5", "broadcast='cb'")
+    assert old in text
+    config, checkpoint = folder / f'{name}.py', folder / f'{name}.pth'
+    config.write_text(text.replace(old, new))
+    init_default_scope('mmseg')
+    model = MODELS.build(Config.fromfile(config).model)
+    meta = {KEY: Provenance.of_model(model).to_meta()}
+    torch.save({'state_dict': model.state_dict(), 'meta': meta}, checkpoint)
+    return config, checkpoint
+
+
+def test_a_checkpoint_of_another_model_is_refused(tmp_path, capsys):
+    """The tensors fit each time; what was trained is another function."""
+    main = main_of('export_onnx.py')
+    files = {
+        'cb': variant(tmp_path, 'cb', "'cb'", "'cb'"),
+        'plain': variant(tmp_path, 'plain', "'cb'", 'None'),
+        'shifted': variant(tmp_path, 'shifted', 'mean=[1., 2., 3.]', 'mean=[9., 2., 3.]'),
+        'bgr': variant(tmp_path, 'bgr', 'bgr_to_rgb=True', 'bgr_to_rgb=False'),
+    }
+    for config, checkpoint, message in (
+        ('plain', 'cb', 'was trained with cb in layers 0-1, position end, but this model has no'),
+        ('cb', 'plain', 'was trained with no broadcast, but this model has cb in layers 0-1'),
+        ('cb', 'shifted', 'Pass --normalization weights'),
+        ('cb', 'bgr', 'data_preprocessor.channel_order was BGR and is RGB here'),
+    ):
+        words = [files[config][0], files[checkpoint][1], '--out', tmp_path / 'x.onnx']
+        assert main([str(word) for word in words]) == 2
+        error = capsys.readouterr().err
+        assert error.startswith('error: ')
+        assert message in error
+        assert error.count('\n') == 1
+    assert not (tmp_path / 'x.onnx').exists()
+
+
+@pytest.mark.slow
+def test_export_can_follow_the_checkpoint(tmp_path):
+    import onnx
+
+    config, _ = variant(tmp_path, 'cb', "'cb'", "'cb'")
+    text = 'mean=[9., 2., 3.], std=[4., 5., 6.],\n                           bgr_to_rgb=False'
+    old = text.replace('9.', '1.').replace('False', 'True')
+    checkpoint = variant(tmp_path, 'other', old, text)[1]
+    words = [config, checkpoint, '--out', tmp_path / 'x.onnx', '--check-sizes', '64x64',
+             '--normalization', 'weights', '--allow-mismatch']  # fmt: skip
+    assert main_of('export_onnx.py')([str(word) for word in words]) == 0
+    props = {p.key: json.loads(p.value) for p in onnx.load(tmp_path / 'x.onnx').metadata_props}
+    assert (props['mean'], props['channel_order']) == ([9.0, 2.0, 3.0], 'RGB')
 
 
 @pytest.mark.slow
 def test_another_model_is_seen_to_differ(trained, exported):
-    model = SegmentorLogits(load_segmentor(Config.fromfile(trained[0]), trained[1])).eval()
+    model = SegmentorLogits(load(trained)).eval()
     torch.nn.init.zeros_(model.segmentor.backbone.blocks[0].mlp.broadcast.scale)
     differences = compare(model, exported[0], [(64, 96)])
     with pytest.raises(UserError, match='at 64x96 onnxruntime differs'):

@@ -33,10 +33,12 @@ def test_the_record_survives_safe_reading(tmp_path):
 
     file = save(tmp_path / 'a.pth', vit('cb', layers='all', position='mid'))
     record = Provenance.of_checkpoint(read_checkpoint(file))
-    assert record == Provenance('cb', (0, 1, 2, 3), 'mid')
+    assert (record.broadcast, record.layers, record.position) == ('cb', (0, 1, 2, 3), 'mid')
+    assert record == Provenance.of_model(vit('cb', layers='all', position='mid'))
+    assert record.settings['backbone.blocks.*.attn.num_heads'] == [2]
     assert str(record) == 'cb in layers 0-3, position mid'
     assert Provenance.of_checkpoint({'state_dict': {}}) is None
-    assert Provenance.of_model(torch.nn.Linear(1, 1)) is None
+    assert Provenance.of_model(torch.nn.Linear(1, 1)).broadcast is None
 
 
 @pytest.mark.parametrize('broadcast', ['cb', 'cb_gate', 'cb_hybrid', 'se'])
@@ -129,12 +131,26 @@ def test_exact():
     trained = content(Model(vit('cb'), 120.0))
     check_exact('a.pth', trained, Model(vit('cb'), 120.0))
     check_exact('a.pth', {}, Model(vit(), 1.0))  # nobody knows
-    for other in (vit(), vit('cb', layers='all'), vit('cb', skip_out_layers=True)):
+    others = (
+        vit(), vit('cb', layers='all'), vit('cb', skip_out_layers=True), vit('cb', position='mid'),
+        vit('cb_gate'),
+    )  # fmt: skip
+    for other in others:
         with pytest.raises(UserError, match=r'a\.pth was trained with cb in layers 2-3'):
             check_exact('a.pth', trained, Model(other, 120.0))
         check_exact('a.pth', trained, Model(other, 120.0), allow=True)
     with pytest.raises(UserError, match='--normalization weights'):
         check_exact('a.pth', trained, Model(vit('cb'), 127.5))
+
+
+def test_a_start_must_have_the_same_heads(tmp_path):
+    """Which blocks are read out is free; how queries and keys are cut into heads is not."""
+    file = save(tmp_path / 'a.pth', vit())
+    other = ViTCB({**ARCH, 'num_heads': 4}, out_indices=(0, 3), pyramid=False, norm_out=True)
+    with pytest.raises(UserError, match=r'attn\.num_heads was 2 and is 4 here'):
+        load_weights(other, file)
+    load_weights(other, file, allow_broadcast_mismatch=True)
+    load_weights(ViTCB(ARCH, out_indices=(0, 3), pyramid=False, norm_out=True), file)
 
 
 # --- normalisation --------------------------------------------------------------------------------

@@ -62,6 +62,16 @@ def add_trust_checkpoint(parser: argparse.ArgumentParser, files: str = 'a checkp
     )
 
 
+def add_matching(parser: argparse.ArgumentParser) -> None:
+    """For a tool that loads weights: what must agree between them and the config."""
+    add = parser.add_argument
+    add('--normalization', metavar='NAME', help='mean and std of the images: imagenet, half '
+        '(127.5), clip, or weights to follow the weights')  # fmt: skip
+    add('--allow-mismatch', '--allow-broadcast-mismatch', action='store_true',
+        dest='allow_broadcast_mismatch', help='take weights that say that they were trained with '
+        'another broadcast, other settings or other classes')  # fmt: skip
+
+
 def add_running(parser: argparse.ArgumentParser, precision: str) -> None:
     """For training and testing: how the model runs, on how many processes, on which input."""
     add = parser.add_argument
@@ -72,10 +82,7 @@ def add_running(parser: argparse.ArgumentParser, precision: str) -> None:
         'prefer; same result')  # fmt: skip
     add('--compile', action='store_true', help='torch.compile for backbone, neck and heads: '
         'minutes at the start, less later; same result')  # fmt: skip
-    add('--normalization', metavar='NAME', help='mean and std of the images: imagenet, half '
-        '(127.5), clip, or weights to follow the weights')  # fmt: skip
-    add('--allow-broadcast-mismatch', action='store_true', help='take weights that say '
-        'that they were trained with another broadcast')  # fmt: skip
+    add_matching(parser)
     add('--launcher', choices=['none', 'pytorch', 'slurm', 'mpi'], default='none',
         help='how the processes were started (default: none, one process)')  # fmt: skip
     add('--local_rank', '--local-rank', type=int, default=0, help=argparse.SUPPRESS)
@@ -100,6 +107,7 @@ def add_attention_output(parser: argparse.ArgumentParser) -> None:
         help='of the figures (png svg)')  # fmt: skip
     add('--out', default='attention', metavar='DIR', help='folder (attention)')
     add('--device', metavar='DEVICE', help='cpu, cuda, ... (a GPU if there is one)')
+    add_matching(parser)
     add_safe_config(parser)
     add_trust_checkpoint(parser)
 

@@ -85,6 +85,8 @@ def run(args: argparse.Namespace) -> None:
             device=args.device,
             overwrite=args.overwrite,
             trust=args.trust_checkpoint,
+            normalization=args.normalization,
+            allow_mismatch=args.allow_broadcast_mismatch,
         )
     )
     print(table(summaries))
@@ -92,7 +94,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command line; 0 when all is well, 2 when the user must mend something."""
+    """Run the command line; 0 when all is well, 2 when the user must fix something."""
     args = parse_args(argv)
     from cb_mm.errors import exit_code
 

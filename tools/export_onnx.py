@@ -15,7 +15,7 @@ import re
 import sys
 from collections.abc import Sequence
 
-from _options import add_cfg_options, add_trust_checkpoint, tool_parser
+from _options import add_cfg_options, add_matching, add_trust_checkpoint, tool_parser
 
 
 def size(text: str) -> tuple[int, int]:
@@ -46,6 +46,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         default=1e-4,
         help='accepted difference, as a share of the largest logit (default: %(default)s)',
     )
+    add_matching(parser)
     add_cfg_options(parser, 'model.decode_head.num_classes=11')
     add_trust_checkpoint(parser)
     return parser.parse_args(argv)
@@ -55,12 +56,21 @@ def run(args: argparse.Namespace) -> None:
     """Load, export, print the differences."""
     from cb_mm import safe_config
     from cb_mm.config import load_config
-    from cb_mm.onnx_export import export_onnx, load_segmentor
+    from cb_mm.load_model import load_model
+    from cb_mm.normalization import set_normalization
+    from cb_mm.onnx_export import export_onnx
 
     if args.safe_config:
         safe_config.enable()
     config = load_config(args.config, args.cfg_options)
-    segmentor = load_segmentor(config, args.checkpoint, args.trust_checkpoint)
+    set_normalization(config, args.normalization, args.checkpoint, args.trust_checkpoint)
+    segmentor = load_model(
+        config,
+        args.checkpoint,
+        trust=args.trust_checkpoint,
+        allow_mismatch=args.allow_broadcast_mismatch,
+        scope='mmseg',
+    )
     differences = export_onnx(segmentor, args.out, args.check_sizes, args.tolerance)
     for (height, width), found in differences.items():
         share = f'{found.relative:.1e} of the largest logit'
@@ -69,7 +79,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code: 0, or 2 with one message when something is for the user to mend."""
+    """Exit code: 0, or 2 with one message when something is for the user to fix."""
     args = parse(argv)
     from cb_mm.errors import exit_code
 

@@ -87,6 +87,8 @@ def run(args: argparse.Namespace) -> None:
             formats=args.format,
             device=args.device,
             trust=args.trust_checkpoint,
+            normalization=args.normalization,
+            allow_mismatch=args.allow_broadcast_mismatch,
         )
     )
     for path in written:
@@ -94,7 +96,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command line; 0 when all is well, 2 when the user must mend something."""
+    """Run the command line; 0 when all is well, 2 when the user must fix something."""
     args = parse_args(argv)
     from cb_mm.errors import exit_code
 

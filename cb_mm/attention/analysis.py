@@ -52,6 +52,8 @@ class AnalysisOptions:
         device: Where to run.
         overwrite: Replace other records in ``out``.
         trust: Unpickle checkpoints without limits.
+        normalization: Name of a mean and std, as in `load_subject`.
+        allow_mismatch: Take checkpoints of another broadcast or of other settings.
     """
 
     models: Sequence[ModelChoice]
@@ -65,15 +67,29 @@ class AnalysisOptions:
     device: str | None = None
     overwrite: bool = False
     trust: bool = False
+    normalization: str | None = None
+    allow_mismatch: bool = False
 
 
 def load_models(
-    models: Sequence[ModelChoice], device: str | None, trust: bool = False
+    models: Sequence[ModelChoice],
+    device: str | None,
+    trust: bool = False,
+    normalization: str | None = None,
+    allow_mismatch: bool = False,
 ) -> list[Subject]:
     """Load every model; no two have the same name."""
     subjects: list[Subject] = []
     for choice in models:
-        subject = load_subject(choice.config, choice.checkpoint, choice.name, device, trust)
+        subject = load_subject(
+            choice.config,
+            choice.checkpoint,
+            choice.name,
+            device,
+            trust,
+            normalization,
+            allow_mismatch,
+        )
         if any(subject.name == other.name for other in subjects):
             subject.name = f'{subject.name} ({Path(choice.checkpoint).stem})'
         if any(subject.name == other.name for other in subjects):
@@ -96,7 +112,13 @@ def analyze(options: AnalysisOptions) -> list[ModelSummary]:
             raise UserError(f'--percentiles {percent:g} is not between 0 and 100.')
     check_formats(options.formats)
     files = find_images(options.images, options.limit)
-    subjects = load_models(options.models, options.device, options.trust)
+    subjects = load_models(
+        options.models,
+        options.device,
+        options.trust,
+        options.normalization,
+        options.allow_mismatch,
+    )
     with FolderLock(options.out, '--out'):
         return _measure_all(options, files, subjects)
 
@@ -168,11 +190,14 @@ def _content(options: AnalysisOptions, subjects: Sequence[Subject]) -> dict[str,
         file = Path(choice.checkpoint)
         stamp = [file.stat().st_size, file.stat().st_mtime_ns] if file.is_file() else None
         models.append([subject.name, choice.config, choice.checkpoint, stamp])
-    return {
+    content = {
         'models': models,
         'size': options.size,
         'percentiles': [float(percent) for percent in options.percentiles],
     }
+    if options.normalization is not None:  # without it the same as ever: old records go on
+        content['normalization'] = [[*subject.mean, *subject.std] for subject in subjects]
+    return content
 
 
 def _write(

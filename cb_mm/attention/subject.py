@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import timm
 import torch
 from mmengine.config import Config
-from mmengine.registry import MODELS, init_default_scope
+from mmengine.logging import print_log
 from torch import nn
 
-from ..building import building
-from ..checkpoint import read_checkpoint
-from ..checkpoint_fit import require_finite
-from ..config import did_you_mean, load_config, replace_sync_bn
+from ..building import require_keys
+from ..config import did_you_mean, load_config
 from ..errors import UserError
-from ..provenance import check_exact
-from ..weights import load_weights, summary
+from ..load_model import load_model
+from ..normalization import NORMALIZATIONS, named_normalization, normalization_of, set_normalization
+from ..weights import load_weights
 from .capture import Consumer, capture, choose, find_attention
 from .pictures import resize, to_tensor
 
@@ -77,6 +75,8 @@ def load_subject(
     name: str | None = None,
     device: str | None = None,
     trust: bool = False,
+    normalization: str | None = None,
+    allow_mismatch: bool = False,
 ) -> Subject:
     """Build a model and load its weights.
 
@@ -87,11 +87,16 @@ def load_subject(
         name: What to call it; by default after the config.
         device: Where it runs; by default a GPU if there is one.
         trust: Let the checkpoint be unpickled without limits.
+        normalization: Name of a mean and std, see `set_normalization`. By default those of the
+            config; for a timm model those that the checkpoint records, or else timm's.
+        allow_mismatch: Also take a checkpoint that says that it was trained with another
+            broadcast or other settings.
     """
     if Path(config).suffix != '.py' and not Path(config).exists():
-        subject = _from_timm(config, checkpoint, trust)
+        subject = _from_timm(config, checkpoint, trust, normalization, allow_mismatch)
     else:
-        subject = _from_config(load_config(config), checkpoint, trust)
+        whole = load_config(config)
+        subject = _from_config(whole, checkpoint, trust, normalization, allow_mismatch)
     subject.name = name or subject.name
     find_attention(subject.model)
     device = device or ('cuda' if torch.cuda.is_available() else 'cpu')
@@ -103,7 +108,9 @@ def load_subject(
     return subject
 
 
-def _from_timm(name: str, checkpoint: str, trust: bool) -> Subject:
+def _from_timm(
+    name: str, checkpoint: str, trust: bool, normalization: str | None, allow_mismatch: bool
+) -> Subject:
     if not timm.is_model(name):
         hint = did_you_mean(name.split('.')[0], timm.list_models())
         raise UserError(f'{name} is neither a config file nor the name of a timm model.{hint}')
@@ -119,63 +126,44 @@ def _from_timm(name: str, checkpoint: str, trust: bool) -> Subject:
         model = timm.create_model(name, pretrained=False, num_classes=0)
         size = tuple(model.pretrained_cfg['input_size'][1:])
     find_attention(model)  # before the weights: a model without attention is no use
-    load_weights(model, checkpoint, trust=trust)
+    load_weights(model, checkpoint, trust=trust, allow_broadcast_mismatch=allow_mismatch)
     cfg = model.pretrained_cfg
-    mean, std = (tuple(255 * value for value in cfg[key]) for key in ('mean', 'std'))
+    usual = tuple(tuple(255 * value for value in cfg[key]) for key in ('mean', 'std'))
+    mean, std = _normalization(normalization, checkpoint, trust) or usual
     return Subject(name, model, mean, std, size=size)
 
 
-def _from_config(config: Config, checkpoint: str, trust: bool) -> Subject:
-    if 'model' not in config:
-        raise UserError(f'config {config.filename} describes no model.')
-    replace_sync_bn(config)
-    init_default_scope(config.get('default_scope', 'mmengine'))
+def _from_config(
+    config: Config, checkpoint: str, trust: bool, normalization: str | None, allow_mismatch: bool
+) -> Subject:
+    require_keys(config, 'model')
     # The heads have no part in the backbone's attention: without them it is built and run faster.
-    whole = config.model
-    part = 'backbone' if 'backbone' in whole else None
-    description = whole.backbone if part else whole
-    with building(config):
-        model = MODELS.build(description)
-    find_attention(model)
-    load_part(model, part, checkpoint, trust)
-    prepare: Mapping[str, Any] = whole.get('data_preprocessor') or {}
-    return Subject(
-        Path(config.filename).stem,
-        model,
-        tuple(prepare.get('mean') or (0.0,) * 3),
-        tuple(prepare.get('std') or (1.0,) * 3),
+    part = 'backbone' if 'backbone' in config.model else None
+    prepare = config.model.get('data_preprocessor') or config.get('data_preprocessor')
+    if prepare:
+        config.model.data_preprocessor = prepare
+        set_normalization(config, normalization, checkpoint, trust)
+        prepare = config.model.data_preprocessor
+        mean, std = prepare.get('mean') or (0.0,) * 3, prepare.get('std') or (1.0,) * 3
         # mmpretrain calls it otherwise.
-        to_rgb=bool(prepare.get('bgr_to_rgb') or prepare.get('to_rgb')),
-    )
-
-
-def load_part(model: nn.Module, part: str | None, checkpoint: str, trust: bool = False) -> None:
-    """Load what a checkpoint of a whole model holds for one part of it: all of it, no more."""
-    content = read_checkpoint(checkpoint, trust=trust)
-    check_exact(checkpoint, content, model, option='')
-    weights = content.get('state_dict', content)
-    weights = {key.removeprefix('module.'): value for key, value in weights.items()}
-    if part is not None:
-        start = f'{part}.'
-        inside = {key[len(start) :]: weights[key] for key in weights if key.startswith(start)}
-        if not inside:
-            raise UserError(
-                f'checkpoint {checkpoint} has no {start}* weights (it has '
-                f'{summary(weights, 3)}), so it was not trained with this config. For the bare '
-                'weights of a ViT, give the name of its timm model in place of the config.'
+        to_rgb = bool(prepare.get('bgr_to_rgb') or prepare.get('to_rgb'))
+    else:
+        found, to_rgb = _normalization(normalization, checkpoint, trust), True
+        mean, std = found or NORMALIZATIONS['imagenet']
+        if not found:
+            print_log(
+                f'images: neither {config.filename} nor {checkpoint} says how they are '
+                "normalised; ImageNet's mean and std are used (--normalization NAME)",
+                logger='current',
             )
-        weights = inside
-    require_finite({k: v for k, v in weights.items() if isinstance(v, torch.Tensor)}, checkpoint)
-    try:
-        missing, unexpected = model.load_state_dict(weights, strict=False)
-    except RuntimeError as error:  # torch lists every tensor of another shape
-        first = str(error).strip().splitlines()[1:2] or [str(error)]
-        raise UserError(
-            f'checkpoint {checkpoint} is not of this config: {first[0].strip()}'
-        ) from error
-    if missing or unexpected:
-        raise UserError(
-            f'checkpoint {checkpoint} is not of this config.'
-            + (f' Missing in the file: {summary(missing, 3)}.' if missing else '')
-            + (f' Only in the file: {summary(unexpected, 3)}.' if unexpected else '')
-        )
+    model = load_model(config, checkpoint, part, trust=trust, allow_mismatch=allow_mismatch)
+    return Subject(Path(config.filename).stem, model, tuple(mean), tuple(std), to_rgb)
+
+
+def _normalization(
+    name: str | None, checkpoint: str, trust: bool
+) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+    """Return mean and std of that name, or else those that the checkpoint records."""
+    if name is not None:
+        return named_normalization(name, checkpoint, trust)
+    return normalization_of(checkpoint, trust)

@@ -44,6 +44,8 @@ class VisualizationOptions:
         formats: Of the figures.
         device: Where to run.
         trust: Unpickle checkpoints without limits.
+        normalization: Name of a mean and std, as in `load_subject`.
+        allow_mismatch: Take checkpoints of another broadcast or of other settings.
     """
 
     models: Sequence[ModelChoice]
@@ -59,6 +61,8 @@ class VisualizationOptions:
     formats: Sequence[str] = ('png', 'svg')
     device: str | None = None
     trust: bool = False
+    normalization: str | None = None
+    allow_mismatch: bool = False
 
 
 def visualize(options: VisualizationOptions) -> list[Path]:
@@ -72,7 +76,13 @@ def visualize(options: VisualizationOptions) -> list[Path]:
     # All are read once at the start: a broken one at the end would be found late.
     for file in files:
         read_image(file)
-    subjects = load_models(options.models, options.device, options.trust)
+    subjects = load_models(
+        options.models,
+        options.device,
+        options.trust,
+        options.normalization,
+        options.allow_mismatch,
+    )
     for subject in subjects:
         choose('layer', options.layers, subject.layers, f'attention layers of {subject.name},')
     written: list[Path] = []

@@ -28,6 +28,9 @@ class FastUPerHead(UpsampledLoss, UPerHead):
     fit both ways; results differ by float rounding.
     """
 
+    #: For the record of a checkpoint: the class whose results these are.
+    equivalent_to = 'UPerHead'
+
     def psp_forward(self, inputs: Sequence[Tensor]) -> Tensor:
         """Pooling pyramid on the last level, (B, C, h, w) -> (B, channels, h, w)."""
         pooled = [branch(inputs[-1]) for branch in self.psp_modules]

@@ -54,6 +54,9 @@ class UpsampledLoss:
 class FastFCNHead(UpsampledLoss, FCNHead):
     """mmseg's FCNHead, same arguments, keys and results, with the cheaper loss."""
 
+    #: For the record of a checkpoint: the class whose results these are.
+    equivalent_to = 'FCNHead'
+
 
 def _is_plain(criterion: Any) -> bool:
     return (

@@ -11,6 +11,7 @@ from mmengine.registry import MODELS
 from torch import nn
 
 from ..errors import UserError
+from .context_broadcast import resolve_layers
 from .insertion import add_context_broadcast
 
 
@@ -51,5 +52,8 @@ def with_broadcast(
     model = MODELS.build(backbone)
     if isinstance(pattern, str) and pattern.startswith('re:'):
         pattern = re.compile(pattern.removeprefix('re:'))
-    add_context_broadcast(model, broadcast, layers, pattern, **options)
+    added = add_context_broadcast(model, broadcast, layers, pattern, **options)
+    # For the record of a checkpoint, as ViTCB and TimmCB have them.
+    model.broadcast, model.position = broadcast, f'{options.get("where", "output")} of the MLPs'
+    model.broadcast_layers = tuple(sorted(set(resolve_layers(layers, added.found))))
     return model

@@ -8,12 +8,15 @@ from typing import Any
 
 import torch
 from mmengine.config import Config
+from mmengine.device import get_device
 from mmengine.dist import get_rank, get_world_size
 from mmengine.registry import METRICS, init_default_scope
 from mmengine.runner.amp import autocast
 from mmengine.utils.dl_utils import set_multi_processing
 
 from ..errors import UserError
+from ..label_set import LabelSet
+from ..load_model import load_model
 from ..replay import derive_seed
 from ..sample_guard import ignored_labels
 from ..speed import prepare_autocast
@@ -22,7 +25,6 @@ from .fgsm import fgsm, truth_dataset_cfg
 from .image_store import ImageStore
 from .jobs import CLEAN, FGSM, Job
 from .metrics import JobEvaluator, Scores
-from .model import build_model
 from .pictures import draw_prediction, seen_image
 
 
@@ -40,7 +42,7 @@ class ModelUnderTest:
         show_to: folder for predictions drawn over the images.
         attacks: whether any job is an attack.
         amp: run the model in half precision.
-        allow_mismatch: test a checkpoint that was trained with another broadcast.
+        allow_mismatch: test a checkpoint of another broadcast, of other settings or classes.
     """
 
     def __init__(
@@ -76,7 +78,11 @@ class ModelUnderTest:
         self.limited = len(self.dataset) < len(self.dataset.dataset)
         self.loader = JobLoader(self.dataset, loading, get_rank(), get_world_size())
         self.metrics = [METRICS.build(metric) for metric in metric_configs(config)]
-        self.model = build_model(config, checkpoint, trust, allow_mismatch)
+        labels = LabelSet.of_metainfo(self.dataset.metainfo)
+        model = load_model(
+            config, checkpoint, labels=labels, trust=trust, allow_mismatch=allow_mismatch
+        )
+        self.model = model.to(get_device())
 
     def run(self, job: Job, progress: Callable[[int], Any] = lambda images: None) -> Scores | None:
         """Test the model on all images under one corruption.
