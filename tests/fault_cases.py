@@ -258,6 +258,8 @@ CASES: dict[str, list[Case]] = {
              work_with('iter_2.pth', 'iter_4.pth')),
         Case('Of another architecture', 'train.py',
              overwritten((*ADE, '--resume', 'segmentor.pth'), 'model.decode_head.channels=24')),
+        Case('Of other settings, which the weights do not show', 'train.py',
+             overwritten((*ADE, '--resume', 'segmentor.pth'), 'model.backbone.arch.num_heads=4')),
         Case('Of another task', 'train.py', (*ADE, '--resume', 'detector.pth')),
         Case('Of another task, in a test', 'test.py', (SWEEP[1][0], 'detector.pth', *SWEEP[1][2:])),
         Case('Weights that are not finite', 'train.py', (*ADE, '--resume', 'segmentor.pth'),

@@ -45,13 +45,18 @@ def trained(tmp_path_factory, data) -> Path:
 
 def test_the_checkpoint_says_what_it_was_trained_with(trained):
     record = read_checkpoint(trained / 'epoch_2.pth')['meta']['cb_mm']
+    classes, settings = record.pop('classes'), record.pop('settings')
     assert record == {
         'broadcast': 'cb',
         'layers': [6, 7, 8, 9, 10, 11],
         'position': 'end',
         'mean': [123.675, 116.28, 103.53],
         'std': [58.395, 57.12, 57.375],
+        'channel_order': 'RGB',
+        'reduce_zero_label': None,
     }
+    assert (len(classes), classes[0]) == (1000, 'tench, Tinca tinca')
+    assert settings['backbone.out_type'] == ['cls']
 
 
 def test_resumed_equals_undisturbed(trained, data, tmp_path):
