@@ -12,7 +12,10 @@ from mmengine import registry
 from mmengine.config import Config
 
 from .config import did_you_mean
-from .errors import UserError
+from .config_parts import part_at_work, source_line
+from .errors import SHOW_TRACEBACK, UserError, cannot_write
+
+_LONGEST_REASON = 300
 
 
 @contextlib.contextmanager
@@ -20,11 +23,14 @@ def building(config: Config | str) -> Iterator[None]:
     """Within the block, every error is one of the config; it becomes a UserError that says so."""
     try:
         yield
-    except (UserError, OSError):
+    except UserError:
         raise
     except Exception as error:  # any class may refuse its arguments in any way
-        name = config if isinstance(config, str) else config.filename
-        raise UserError(f'config {name}: {explain(error)}') from error
+        if isinstance(error, OSError) and (error.filename or cannot_write(error)):
+            raise
+        whole = not isinstance(config, str)
+        name, part = (config.filename, part_at_work(error, config)) if whole else (config, '')
+        raise UserError(f'config {name}: {explain(error, part)}') from error
 
 
 def require_keys(config: Config, *keys: str) -> None:
@@ -35,8 +41,13 @@ def require_keys(config: Config, *keys: str) -> None:
         raise UserError(f'config {config.filename}: it has no {" and no ".join(missing)}.{hint}')
 
 
-def explain(error: Exception) -> str:
-    """What mmengine's and Python's own errors mean for someone who wrote a config."""
+def explain(error: Exception, part: str = '') -> str:
+    """Return what an error of mmengine or of Python means for someone who wrote a config.
+
+    Args:
+        error: The error.
+        part: The part of the config that was at work; see `part_at_work`.
+    """
     text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
     found = re.search(r'(\S+) is not in the (?:\w+::)?(.+?) registry', text)
     if found:
@@ -53,12 +64,22 @@ def explain(error: Exception) -> str:
     found = re.search(r'(\w+)\.?\w*\(\) missing \d+ required .*?arguments?: (.*)', text)
     if found:
         return f'{found[1]} lacks {found[2]}.'
-    first = text.strip().splitlines()[0] if text.strip() else ''
+    if 'stack expects each tensor to be equal size' in text:
+        return (
+            f'the images of a batch have different sizes ({text.partition("but got ")[2]}). Let '
+            'the pipeline end with one size for all: a crop_size that no resized image is smaller '
+            'than, a Pad step, or model.data_preprocessor.size.'
+        )
+    first = text.strip().splitlines()[0].rstrip('.:') if text.strip() else ''
     if isinstance(error, KeyError):
         first = f'the key "{first}" is missing' if re.fullmatch(r'\w+', first) else first
     if isinstance(error, AttributeError) and 'ConfigDict' in text:
         first = re.sub(r".*has no attribute '(\w+)'.*", r'the key "\1" is missing', text)
-    return f'it cannot be used: {first or type(error).__name__} ({type(error).__name__}).'
+    reason = (first or source_line(error))[:_LONGEST_REASON]
+    return (
+        f'{part or "it"} cannot be used: {reason} ({type(error).__name__}). Correct its values; '
+        f'{SHOW_TRACEBACK}=1 shows where in the program it failed.'
+    )
 
 
 def _registries() -> Iterator[registry.Registry]:

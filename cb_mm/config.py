@@ -56,10 +56,13 @@ def load_config(
     changes = parse_options(options)
     for key in changes:
         _check_key(config, key)
-    try:
-        config.merge_from_dict(changes)
-    except (TypeError, KeyError, ValueError, IndexError) as error:
-        raise UserError(f'--cfg-options does not fit the config: {error}') from error
+    for key, value in changes.items():
+        try:
+            config.merge_from_dict({key: value})
+        except (TypeError, KeyError, ValueError, IndexError, AttributeError) as error:
+            raise UserError(
+                f'--cfg-options {key}: {value!r} does not fit the config: {error}'
+            ) from error
     return config
 
 

@@ -11,6 +11,7 @@ import torch
 from mmengine.config import Config
 
 from .building import explain
+from .config_parts import part_at_work
 from .errors import UserError, cannot_write
 from .safe_checkpoints import last_good
 
@@ -27,7 +28,8 @@ def explained(
 
     Args:
         config: Names its file and the work directory.
-        started: Whether everything has been built; until then, any error is one of the config.
+        started: Whether everything has been built; until then, any error is one of the config, and
+            afterwards one in which a part of the config was at work.
         loader: The part of the config that loads the data.
         folder: Where results go; by default the work directory.
         after: What there is to go on from, as a sentence; by default the last checkpoint.
@@ -42,10 +44,11 @@ def explained(
         message = _of_the_machine(error, folder or config.work_dir, loader)
         if message:
             message += f' {after() if after else last_good(config.work_dir)}'
-        if message is None and not started():
-            message = f'config {config.filename}: {explain(error)}'
         if message is None:
-            raise
+            part = part_at_work(error, config)
+            if started() and not part:
+                raise
+            message = f'config {config.filename}: {explain(error, part)}'
         raise UserError(message) from error
     finally:
         logging.raiseExceptions = before
@@ -65,7 +68,7 @@ def _of_the_machine(error: Exception, folder: object, loader: str) -> str | None
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)) or (
         isinstance(error, RuntimeError) and "can't allocate memory" in text
     ):
-        return f'the memory does not suffice. Try --cfg-options {loader}.batch_size=1.'
+        return f'out of memory. Try --cfg-options {loader}.batch_size=1.'
     if isinstance(error, ValueError) and text.startswith('Expected more than 1 value per channel'):
         return (
             'a batch norm of this model sees one number a channel, so one image a batch is too '

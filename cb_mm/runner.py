@@ -170,6 +170,7 @@ def train(options: TrainOptions) -> Runner:
     """Everything that ``tools/train.py`` does. Returns the runner when training has ended."""
     with building(options.config):
         config = _training_config(options)
+    with building(config):
         check_data(config, ('train', 'val'))
     with _the_only_run(config):
         choose_start(config, options.resume)

@@ -1,7 +1,8 @@
 """Samples that cannot be used: named, and either the end of the run or skipped and counted.
 
-torch would wrap an error of a loading process in that process's traceback, mmseg trains on a label
-map of another size without a word, and OpenCV fills a cut-off JPEG with grey.
+torch would wrap an error of a loading process in that process's traceback, mmseg silently trains on
+a label map of another size, and OpenCV fills a cut-off JPEG with grey. What samples must satisfy is
+in `sample_checks`.
 """
 
 from __future__ import annotations
@@ -9,31 +10,38 @@ from __future__ import annotations
 import contextlib
 import os
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from numbers import Integral
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from mmengine.dist import is_main_process
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
 from torch.utils.data import DataLoader
 
-from .data.check_files import jpeg_is_cut, read_image, read_labels
+from .data.check_files import read_image, read_labels
 from .errors import SHOW_TRACEBACK, UserError
+from .sample_checks import SampleError, SampleRules, ignored_labels, step_lists
 
 #: In the work directory: one line for every file that was skipped.
 SKIPPED_FILE = 'broken_files.txt'
 #: So many samples in a row cannot all be broken by chance.
 _MOST_IN_A_ROW = 100
+#: So much of a step of a pipeline is shown in a message.
+_LONGEST_STEP = 200
 
 
 class LoadFailure:
-    """Takes an error for people out of a worker, where torch would wrap it in a traceback."""
+    """Takes an error for people out of a worker, where torch would wrap it in a traceback.
 
-    def __init__(self, message: str) -> None:
-        self.message = message
+    Args:
+        message: What is wrong.
+        advised: Whether it also says what to do.
+    """
+
+    def __init__(self, message: str, advised: bool = False) -> None:
+        self.message, self.advised = message, advised
 
 
 class Collate:
@@ -47,7 +55,14 @@ class Collate:
         for sample in samples:
             if isinstance(sample, LoadFailure):
                 return sample
-        return self.collate(samples)
+        try:
+            return self.collate(samples)
+        except Exception as error:  # in a worker, torch would wrap it in a traceback
+            return LoadFailure(
+                f'samples cannot be put together to a batch ({_first_line(error)}). Let the last '
+                'steps of the pipeline give all of them the same shape, or set batch_size=1.',
+                advised=True,
+            )
 
 
 class GuardedLoader:
@@ -55,13 +70,11 @@ class GuardedLoader:
 
     Args:
         loader: The step, such as LoadImageFromFile.
-        dataset: Whose step it is.
-        ignored: Labels that the rest of the config ignores.
+        rules: What its samples must satisfy.
     """
 
-    def __init__(self, loader: Callable, dataset: Any, ignored: Iterable[int] = ()) -> None:
-        self.loader = loader
-        self.classes, self.ignored = label_range(dataset, ignored)
+    def __init__(self, loader: Callable, rules: SampleRules) -> None:
+        self.loader, self.rules = loader, rules
 
     def __call__(self, results: dict) -> dict | None:
         """As the loader; a UserError when the sample is broken."""
@@ -74,7 +87,7 @@ class GuardedLoader:
         except Exception as error:  # decoders fail on a damaged file in a dozen ways
             raise UserError(_unreadable('img' in before, image, labels, error)) from error
         if loaded is not None:
-            check_loaded(loaded, set(loaded) - before, self.classes, self.ignored)
+            self.rules.check(loaded, set(loaded) - before)
         return loaded
 
     def __getattr__(self, name: str) -> Any:
@@ -86,59 +99,11 @@ class GuardedLoader:
         return repr(self.loader)
 
 
-def ignored_labels(config: Any) -> set[int]:
-    """Every ``ignore_index`` in a config: of data sets, heads and metrics.
-
-    People write it where the loss or the metric reads it, and leave the data set at its 255.
-    """
-    if isinstance(config, Mapping):
-        own = {config['ignore_index']} if isinstance(config.get('ignore_index'), int) else set()
-        return own.union(*map(ignored_labels, config.values()))
-    if isinstance(config, (list, tuple)):
-        return set().union(*map(ignored_labels, config))
-    return set()
-
-
-def label_range(dataset: Any, ignored: Iterable[int] = ()) -> tuple[int, list[int]]:
-    """Number of classes of a data set (0 if not known), and the labels that count for nothing."""
-    classes = (getattr(dataset, 'metainfo', None) or {}).get('classes') or ()
-    return len(classes), sorted({getattr(dataset, 'ignore_index', 255), *ignored})
-
-
-def check_loaded(results: dict, new: set[str], classes: int, ignored: Sequence[int]) -> None:
-    """A UserError when what a step has loaded (the keys ``new``) does not fit together."""
-    image = results.get('img_path')
-    if 'img' in new:
-        if image and _is_cut(image):
-            raise UserError(_unreadable(False, image, None, None))
-        height, width = results['img'].shape[:2]
-        told = results.get('height'), results.get('width')
-        if all(isinstance(size, (int, float)) for size in told) and told != (height, width):
-            raise UserError(
-                f'image {image} is {width} x {height}, its annotation says {told[1]} x {told[0]}.'
-            )
-    if 'gt_seg_map' in new:
-        file, labels = results.get('seg_map_path'), np.asarray(results['gt_seg_map'])
-        height, width = results.get('ori_shape') or results['img'].shape[:2]
-        if labels.shape != (height, width):
-            size = ' x '.join(map(str, labels.shape[1::-1] + labels.shape[2:]))
-            raise UserError(f'label map {file} is {size}, its image {image} {width} x {height}.')
-        wrong = labels[(labels >= classes) & ~np.isin(labels, ignored)] if classes else ()
-        if len(wrong):
-            raise UserError(
-                f'label map {file} has labels that stand for no class: counted from 0, they go up '
-                f'to {int(wrong.max())}, and there are {classes} classes.'
-            )
-    boxes = results.get('gt_bboxes') if 'gt_bboxes' in new else None
-    if boxes is not None and not np.isfinite(np.asarray(getattr(boxes, 'tensor', boxes))).all():
-        raise UserError(f'image {image} has a box that is not finite (NaN or infinity).')
-
-
 def _unreadable(
-    image_is_there: bool, image: str | None, labels: str | None, error: Exception | None
+    image_is_there: bool, image: str | None, labels: str | None, error: Exception
 ) -> str:
     """Which file could not be loaded, and why, as tools/check_data.py puts it."""
-    reason = f'{type(error).__name__}: {error}'.strip(': ').splitlines()[0]
+    reason = _first_line(error)
     if image_is_there and not labels:
         return f'the annotation of image {image} cannot be used ({reason}).'
     path = Path(str(labels if image_is_there else image))
@@ -147,15 +112,45 @@ def _unreadable(
     return f'{"label map" if image_is_there else "image"} {path}: {found}.'
 
 
-def _is_cut(path: str) -> bool:
-    """Whether a local JPEG ends too early; looks at its last two bytes first."""
-    with contextlib.suppress(OSError), open(path, 'rb') as stream:
-        if stream.read(2) == b'\xff\xd8':
-            stream.seek(-2, os.SEEK_END)
-            if stream.read(2) != b'\xff\xd9':
-                stream.seek(0)
-                return jpeg_is_cut(stream.read())
-    return False
+def _first_line(error: Exception) -> str:
+    return f'{type(error).__name__}: {error}'.strip(': ').splitlines()[0]
+
+
+def load_failure(dataset: Any, index: int, error: Exception) -> LoadFailure:
+    """Return what to tell about an error that a data set raised for one of its samples."""
+    detail = f'\n{traceback.format_exc()}' if os.environ.get(SHOW_TRACEBACK) else ''
+    if isinstance(error, UserError):
+        return LoadFailure(f'{error}{detail}', isinstance(error, SampleError))
+    try:
+        file = dataset.get_data_info(int(index)).get('img_path')
+    except Exception:  # an odd data set: its number must do
+        file = None
+    what = f'image {file or f"number {index}"}'
+    step, size = _failed_step(dataset, error)
+    if step is None:
+        return LoadFailure(f'{what}: {_first_line(error)}{detail}')
+    size = f' ({size[1]} x {size[0]})' if size else ''
+    return LoadFailure(
+        f'{what}{size}: the step {" ".join(repr(step).split())[:_LONGEST_STEP]} of the pipeline '
+        f'fails ({_first_line(error)}). Correct its values in the config, or leave the image out.'
+        f'{detail}',
+        advised=True,
+    )
+
+
+def _failed_step(dataset: Any, error: Exception) -> tuple[Any, Sequence[int] | None]:
+    """Return the innermost step of the pipeline in an error's frames, and the size it was given."""
+    steps = [step for steps in step_lists(dataset) for step in steps]
+    found: tuple[Any, Sequence[int] | None] = None, None
+    trace = error.__traceback__
+    while trace is not None:
+        local = trace.tb_frame.f_locals
+        owner, results = local.get('self'), local.get('results')
+        if any(owner is step for step in steps):
+            size = results.get('ori_shape') if isinstance(results, dict) else None
+            found = owner, size or found[1]
+        trace = trace.tb_next
+    return found
 
 
 class GuardedSamples:
@@ -175,7 +170,7 @@ class GuardedSamples:
         return [self._load(index) for index in indices]
 
     def _load(self, index: int) -> Any:
-        message = ''
+        failure = LoadFailure('')
         # Samplers of other people may yield more than numbers; those have no neighbours.
         skip = self.skip and isinstance(index, Integral)
         for further in range(min(len(self.dataset), _MOST_IN_A_ROW) if skip else 1):
@@ -185,32 +180,24 @@ class GuardedSamples:
             try:
                 return self.load_batch([place])[0] if self.load_batch else self.dataset[place]
             except Exception as error:
-                message = self._describe(place, error)
+                failure = load_failure(self.dataset, place, error)
                 if skip:
-                    self._note(message)
+                    self._note(failure.message)
         if skip:
-            message = f'--skip-broken: {_MOST_IN_A_ROW} samples in a row are broken. The last: ' + (
-                message
+            failure.message = (
+                f'--skip-broken: {_MOST_IN_A_ROW} samples in a row are broken. The last: '
+                f'{failure.message}'
             )
-        return LoadFailure(message)
-
-    def _describe(self, index: int, error: Exception) -> str:
-        detail = f'\n{traceback.format_exc()}' if os.environ.get(SHOW_TRACEBACK) else ''
-        if isinstance(error, UserError):
-            return f'{error}{detail}'
-        try:
-            file = self.dataset.get_data_info(int(index)).get('img_path')
-        except Exception:  # an odd data set: its number must do
-            file = None
-        return f'image {file or f"number {index}"}: {type(error).__name__}: {error}{detail}'
+        return failure
 
     def _note(self, message: str) -> None:
         """One line in the file; several processes add to it."""
         if message in self.seen:
             return
         self.seen.add(message)
-        with contextlib.suppress(OSError), self.file.open('a', encoding='utf-8') as stream:
-            stream.write(' '.join(message.split()) + '\n')
+        with contextlib.suppress(OSError), self.file.open('ab') as stream:
+            # A file name need not be UTF-8.
+            stream.write((' '.join(message.split()) + '\n').encode('utf-8', 'backslashreplace'))
 
 
 def guard(
@@ -218,30 +205,14 @@ def guard(
 ) -> DataLoader:
     """Let a data loader name broken samples; it must not have started its workers yet."""
     dataset: Any = loader.dataset
+    rules = SampleRules.of(dataset, ignored)
     for steps in step_lists(dataset):
         for place, step in enumerate(steps):
             if type(step).__name__.startswith('Load'):
-                steps[place] = GuardedLoader(step, dataset, ignored)
+                steps[place] = GuardedLoader(step, rules)
     dataset.__getitems__ = GuardedSamples(dataset, skip, folder)
     loader.collate_fn = Collate(loader.collate_fn)
     return loader
-
-
-def step_lists(dataset: Any) -> Iterator[list]:
-    """Every list of transforms in a data set, its wrapped data sets and nested transforms."""
-    inner = getattr(dataset, 'datasets', None) or [getattr(dataset, 'dataset', None)]
-    for one in inner:
-        if one is not None:
-            yield from step_lists(one)
-    yield from _nested(getattr(dataset, 'pipeline', None))
-
-
-def _nested(step: Any) -> Iterator[list]:
-    steps = step if isinstance(step, list) else getattr(step, 'transforms', None)
-    if isinstance(steps, list):
-        yield steps
-        for one in steps:
-            yield from _nested(one)
 
 
 class SampleGuard(Hook):
@@ -277,10 +248,8 @@ class SampleGuard(Hook):
 
     def _stop_at(self, batch: Any, otherwise: str) -> None:
         if isinstance(batch, LoadFailure):
-            raise UserError(
-                f'{batch.message} Mend the file or {otherwise}; tools/check_data.py finds all of '
-                'them.'
-            )
+            advice = f' Fix the file or {otherwise}; tools/check_data.py finds all of them.'
+            raise UserError(batch.message + ('' if batch.advised else advice))
 
     def after_train(self, runner: Runner) -> None:
         """Say what was skipped."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import io
+import itertools
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -19,8 +20,10 @@ from tool import main_of
 
 from cb_mm.data import check, check_ade20k, check_coco, require, write_scenes
 from cb_mm.data.check_coco_records import _unpack
+from cb_mm.data.check_files import exif_orientation
 from cb_mm.data.report import KINDS
 from cb_mm.errors import UserError
+from cb_mm.pretraining.class_folders import ClassFolders
 from cb_mm.runner import check_data
 
 REPO = Path(__file__).resolve().parent.parent
@@ -264,6 +267,7 @@ def image_path(root: Path, number: int) -> Path:
 
 
 NAN = float('nan')
+SECTIONS = ('images', 'annotations', 'categories')
 
 # fault -> (how to make it, kind, level)
 COCO_FAULTS = {
@@ -391,13 +395,155 @@ def test_faults_name_the_annotation_and_its_image(coco):
     assert f'image {record["image_id"]}, {record["image_id"]:012d}.jpg' in message
 
 
+def give_orientation(path: Path, value: int) -> None:
+    """Write the EXIF tag of a camera that was held otherwise; the pixels stay as they are."""
+    tags = Image.Exif()
+    tags[0x0112] = value
+    with Image.open(path) as picture:
+        picture.load()
+    picture.save(path, exif=tags)
+
+
+@pytest.mark.parametrize('value', range(1, 9))
+def test_images_that_are_turned_without_their_label_map_are_found(ade, value):
+    give_orientation(ade / IMAGE, value)
+    report = check_ade20k(ade)
+    if value == 1:
+        assert report.ok
+        return
+    (problem,) = report.errors
+    assert (problem.kind, problem.file) == ('orientation', IMAGE)
+    assert f'EXIF orientation {value}' in problem.message
+    assert 'exiftool' in problem.remedy
+
+
+@pytest.mark.parametrize('value', range(1, 9))
+def test_images_that_are_turned_without_their_annotation_are_found(coco, value):
+    path = image_path(coco, 1)
+    give_orientation(path, value)
+    found = [(problem.kind, problem.file) for problem in check_coco(coco).errors]
+    assert found == ([] if value == 1 else [('orientation', f'train2017/{path.name}')])
+
+
+def test_annotations_of_the_turned_image_are_fine(ade, coco):
+    """Where the sides are swapped, sizes show that the annotation fits what a viewer shows."""
+    give_orientation(ade / IMAGE, 6)
+    save_png(ade / LABEL, np.ones((96, 64), np.uint8))
+    assert check_ade20k(ade).ok
+
+    def swap(document: dict) -> None:
+        document['images'][1].update(width=64, height=96)
+        document['annotations'] = [
+            a for a in document['annotations'] if a['image_id'] != document['images'][1]['id']
+        ]
+
+    give_orientation(image_path(coco, 1), 8)
+    edit(swap)(coco)
+    assert check_coco(coco).ok
+
+
+def test_formats_that_opencv_does_not_turn_are_fine(ade):
+    """OpenCV follows the tag of JPEG, PNG and TIFF; of WebP only some versions do."""
+    for suffix in ('jpeg', 'png', 'tiff', 'webp'):
+        tags = Image.Exif()
+        tags[0x0112] = 3
+        stored = Image.fromarray(np.arange(12 * 8 * 3, dtype=np.uint8).reshape(8, 12, 3))
+        stored.save(ade / f'x.{suffix}', exif=tags)
+        raw = np.frombuffer((ade / f'x.{suffix}').read_bytes(), np.uint8)
+        as_read = cv2.imdecode(raw, cv2.IMREAD_COLOR)
+        as_stored = cv2.imdecode(raw, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
+        # Of a TIFF, OpenCV and Pillow give the turned image whatever they are told.
+        turned = suffix == 'tiff' or not np.array_equal(as_read, as_stored)
+        assert exif_orientation(ade / f'x.{suffix}') == (3 if turned else 1)
+        assert turned or suffix == 'webp'
+
+
+def class_folders(root: Path, **parts: list[str]) -> Path:
+    for part, names in parts.items():
+        (root / part).mkdir(parents=True)
+        for name in names:
+            (root / part / name).mkdir()
+            save_png(root / part / name / 'a.png', np.zeros((8, 8, 3), np.uint8))
+    return root
+
+
+@pytest.mark.parametrize('quick', [True, False])
+def test_an_empty_train_folder_beside_val(tmp_path, quick):
+    root = class_folders(tmp_path / 'x', train=[], val=['cat', 'dog'])
+    assert check('imagenet', root, quick=quick, splits=['val'], num_classes=2).ok
+    (problem,) = check('imagenet', root, quick=quick, num_classes=2).errors
+    assert (problem.kind, problem.file) == ('no-class-folders', 'train')
+    data = ClassFolders(data_root=str(root), data_prefix='val', pipeline=[])
+    assert sorted({info['gt_label'] for info in map(data.get_data_info, range(2))}) == [0, 1]
+
+
+@pytest.mark.parametrize('quick', [True, False])
+@pytest.mark.parametrize('dataset', ['ade20k', 'coco', 'imagenet'])
+def test_empty_folders_and_lists_are_findings(scenes, tmp_path, dataset, quick):
+    """Everything that may be empty is, in turn: errors, never an exception."""
+    source = {
+        'ade20k': lambda: scenes.ade20k,
+        'coco': lambda: scenes.coco,
+        'imagenet': lambda: class_folders(tmp_path / 'y', train=['a', 'b'], val=['a', 'b']),
+    }[dataset]()
+    folders = [path.relative_to(source) for path in source.rglob('*') if path.is_dir()]
+    for number, folder in enumerate(folders):
+        root = Path(shutil.copytree(source, tmp_path / str(number)))
+        shutil.rmtree(root / folder)
+        (root / folder).mkdir()
+        assert not check(dataset, root, quick=quick).ok or dataset == 'imagenet', folder
+    (tmp_path / 'bare').mkdir()
+    assert not check(dataset, tmp_path / 'bare', quick=quick).ok
+    for sections in itertools.product((True, False), repeat=3) if dataset == 'coco' else ():
+        root = Path(shutil.copytree(source, tmp_path / f'json{sections}'))
+        names = [n for n, kept in zip(SECTIONS, sections, strict=True) if not kept]
+        edit(lambda document, names=names: document.update({name: [] for name in names}))(root)
+        assert check_coco(root, quick=quick).ok == all(sections), names
+
+
+def test_a_symlink_loop_is_a_finding(ade, tmp_path):
+    for folder in ('images/training', 'annotations/training'):
+        for name in ('loop', 'loop.jpg', 'loop.png'):
+            (ade / folder / name).symlink_to(name)
+    found = {p.kind: p.message for p in check_ade20k(ade).errors}
+    assert set(found) == {'unreadable', 'label-unreadable'}
+    assert 'symbolic links' in found['unreadable']
+    (tmp_path / 'round').symlink_to('round')
+    with pytest.raises(UserError, match=r'round.*does not exist'):
+        check_ade20k(tmp_path / 'round')
+    root = class_folders(tmp_path / 'z', val=['cat'])
+    (root / 'val' / 'again').symlink_to('..')
+    (root / 'train').symlink_to('train')
+    assert {p.kind for p in check('imagenet', root).errors} == {'missing-folder'}
+
+
+def test_names_that_are_not_utf8_are_named(ade, coco, tmp_path, capsys):
+    """In all three layouts; on a screen that takes nothing but UTF-8, and in the JSON file."""
+    odd = os.fsdecode(b'caf\xe9')
+    for old in (IMAGE, LABEL):
+        (ade / old).rename((ade / old).with_name(odd + old[-4:]))
+    image_path(coco, 1).rename(coco / 'train2017' / f'{odd}.jpg')
+    folders = class_folders(tmp_path / 'z', train=['cat'], val=['cat'])
+    (folders / 'val/cat/a.png').rename(folders / f'val/cat/{odd}.png')
+    for dataset, root in (('ade20k', ade), ('coco', coco), ('imagenet', folders)):
+        for quick in ((), ('--quick',)):
+            words = ['--dataset', dataset, str(root), '--json', str(tmp_path / 'f.json'), *quick]
+            main_of('check_data.py')(words)
+            text = capsys.readouterr().out
+            text.encode()
+            assert 'its name is not UTF-8' in text
+            assert 'caf\\xe9' in text
+            json.loads((tmp_path / 'f.json').read_text())['problems'][0]['file'].encode()
+
+
 def test_all_kinds_are_exercised_here():
     ade = {kind for _, kind, _ in ADE_FAULTS.values()}
     coco = {kind for _, kind in COCO_FAULTS.values()}
     elsewhere = {'wrong-release', 'wrong-folder', 'other-data-set', 'count', 'class-missing'}
     # In test_pretraining.py, with the data set that reads them.
     folders = {'no-class-folders', 'class-empty', 'class-unknown', 'class-count'}
-    assert ade | coco | elsewhere | folders | {'image-empty'} == set(KINDS)
+    others = {'image-empty', 'orientation', 'name'}
+    assert ade | coco | elsewhere | folders | others == set(KINDS)
 
 
 def test_classes_without_a_category_are_found(coco):
@@ -592,16 +738,6 @@ def test_tool_says_when_the_result_cannot_be_written(scenes, tmp_path, capsys):
     )
     assert code == 2
     assert str(target) in capsys.readouterr().err
-
-
-def test_images_turned_by_exif_are_measured_as_they_are_loaded(ade):
-    picture = Image.open(io.BytesIO((ade / IMAGE).read_bytes()))
-    exif = picture.getexif()
-    exif[0x0112] = 6  # a quarter turn
-    picture.save(ade / IMAGE, exif=exif)
-    report = check_ade20k(ade)
-    assert [p.kind for p in report.errors] == ['label-size']
-    assert 'EXIF' in report.errors[0].message
 
 
 def training_on(**dataset) -> Config:

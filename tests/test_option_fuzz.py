@@ -1,4 +1,8 @@
-"""Any words on the command line of any tool: exit code 0 or 2, never a traceback."""
+"""Any words on the command line of any tool: exit code 0 or 2, never a traceback.
+
+First any words at all, which mostly fail early; then a training and a test that work, of which one
+option at a time, of the config or of the command line, is given another value.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,19 @@ import argparse
 import contextlib
 import io
 import os
+import random
+import shutil
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from mmengine.config import Config
 from mmengine.registry import registry as registry_module
-from tool import CONFIGS, TOOLS, main_of
+from mmengine.utils import ManagerMixin
+from tool import CONFIGS, SMALL_MASK_RCNN, SMALL_UPERNET, TOOLS, main_of, write_config
 
 from cb_mm import safe_config
 
@@ -140,3 +150,161 @@ def test_running(tool, folder, monkeypatch):
             assert 'error: ' in error, (words, error)
 
     check()
+
+
+# One option at a time, on a base that works.
+
+BASES = {
+    ('train.py', 'seg'): (
+        'small.py', '--data-root', 'data/ade20k', '--work-dir', 'work', '--cfg-options',
+        'train_cfg.max_iters=1', 'train_cfg.val_interval=1', 'train_dataloader.batch_size=2',
+    ),
+    ('train.py', 'det'): (
+        'detector.py', '--data-root', 'data/coco', '--work-dir', 'work', '--cfg-options',
+        'train_cfg.max_epochs=1', 'train_cfg.val_interval=1',
+    ),
+    ('test.py', 'seg'): (
+        'small.py', 'seg.pth', '--data-root', 'data/ade20k', '--out', 'out', '--cfg-options'),
+    ('test.py', 'det'): (
+        'detector.py', 'det.pth', '--data-root', 'data/coco', '--out', 'out', '--cfg-options'),
+}  # fmt: skip
+READ_BY = {
+    'train.py': (
+        'model', 'train_dataloader', 'val_dataloader', 'optim_wrapper', 'param_scheduler',
+        'default_hooks', 'train_cfg', 'val_cfg', 'val_evaluator', 'env_cfg', 'randomness',
+        'log_processor', 'auto_scale_lr', 'visualizer', 'custom_hooks',
+    ),
+    'test.py': ('model', 'test_dataloader', 'test_cfg', 'test_evaluator', 'env_cfg', 'randomness'),
+}  # fmt: skip
+VALUES = (None, -1, 0, 'x', [], {}, 2.5, (0, 0), [1, 'a'], True)
+#: Seen to end in a traceback; what the message must name.
+NAMED = [
+    ('train.py', 'seg', 'train_dataloader.batch_size=-1', 'train_dataloader'),
+    ('train.py', 'seg', 'val_evaluator.iou_metrics=[bad]', 'val_evaluator'),
+    ('train.py', 'seg', 'model.test_cfg.mode=slide', 'model.test_cfg'),
+    ('train.py', 'seg', 'train_dataloader.dataset.pipeline.3.crop_size=(480,480)', 'crop_size'),
+    ('train.py', 'seg', 'train_dataloader.dataset.pipeline.2.scale=(0,0)', 'Resize(scale=(0, 0)'),
+    ('train.py', 'seg', 'train_dataloader.dataset.pipeline.5=None', 'pipeline.5'),
+    ('train.py', 'seg', 'param_scheduler.0.power=x', 'param_scheduler.0 (PolyLR)'),
+    ('train.py', 'seg', 'model.decode_head.align_corners=0', 'model.decode_head (FastUPerHead)'),
+    ('train.py', 'seg', 'model.decode_head.in_index=(0,0)', 'len(in_channels) == len(in_index)'),
+    ('train.py', 'det', 'model.rpn_head.loss_cls.loss_weight=x', 'model.rpn_head.loss_cls'),
+    ('train.py', 'det', 'model.roi_head.bbox_head.loss_bbox=5', 'model.roi_head.bbox_head'),
+    ('train.py', 'det', 'model.test_cfg.rcnn.mask_thr_binary=x', 'model.test_cfg.rcnn'),
+    ('test.py', 'seg', 'test_dataloader.batch_size=-1', 'test_dataloader.batch_size=-1'),
+    ('test.py', 'seg', 'test_evaluator.iou_metrics=[bad]', 'test_evaluator'),
+    ('test.py', 'seg', 'model.test_cfg.mode=slide', 'model.test_cfg'),
+    ('test.py', 'seg', 'test_dataloader.dataset.pipeline.1.scale=(0,0)', 'Resize(scale=(0, 0)'),
+    ('test.py', 'det', 'test_dataloader.dataset.data_prefix=x', 'test_dataloader.dataset'),
+    ('test.py', 'det', 'model.test_cfg.rpn.nms=0', 'model.rpn_head'),
+]  # fmt: skip
+
+
+def options_of(node: object, path: tuple = ()) -> Iterator[str]:
+    """Every place in a config, with dots; lists of numbers and of names are one place."""
+    nested = isinstance(node, dict) or (
+        isinstance(node, (list, tuple)) and any(isinstance(value, dict) for value in node)
+    )
+    items = node.items() if isinstance(node, dict) else enumerate(node) if nested else ()
+    for key, value in items:
+        if '.' not in str(key) and key != 'classes':
+            yield from options_of(value, (*path, str(key)))
+    if path:
+        yield '.'.join(path)
+
+
+@pytest.fixture(scope='module')
+def base(tmp_path_factory, scenes):
+    """Two small configs with their data and a checkpoint each; ``run(tool, task, *options)``."""
+    folder = tmp_path_factory.mktemp('base')
+    write_config(folder, SMALL_UPERNET)
+    write_config(folder, SMALL_MASK_RCNN, 'detector.py')
+    (folder / 'data').symlink_to(scenes.ade20k.parent)
+    mains = {tool: main_of(tool) for tool in READ_BY}
+    loaders = {'train.py': ('train', 'val'), 'test.py': ('test',)}
+
+    def run(tool: str, task: str, *options: str, words: tuple = ()) -> tuple[int, str]:
+        for name in ('work', 'out'):
+            shutil.rmtree(folder / name, ignore_errors=True)
+        _forget_instances(ManagerMixin)
+        alone = [
+            f'{part}_dataloader.{setting}'
+            for part in loaders[tool]
+            for setting in ('num_workers=0', 'persistent_workers=False')
+        ]
+        signal.alarm(120)
+        try:
+            return call(mains[tool], [*BASES[tool, task], *alone, *options, *words])
+        finally:
+            signal.alarm(0)
+
+    before = Path.cwd(), signal.signal(signal.SIGALRM, _hangs)
+    os.chdir(folder)
+    for task in ('seg', 'det'):
+        code, error = run('train.py', task)
+        assert code == 0, error
+        (made,) = Path('work').glob('*_1.pth')
+        made.rename(f'{task}.pth')
+    yield run
+    os.chdir(before[0])
+    signal.signal(signal.SIGALRM, before[1])
+
+
+def _forget_instances(kind: type) -> None:
+    """As a new process does: mmengine keeps visualizers and loggers by name."""
+    for one in kind.__subclasses__():
+        vars(one).get('_instance_dict', {}).clear()
+        _forget_instances(one)
+
+
+def _hangs(*_: object) -> None:
+    raise AssertionError('it has not ended after two minutes')
+
+
+def check_end(case: object, code: int, error: str) -> None:
+    """It worked, or there is one message."""
+    assert code in (0, 2), (case, error)
+    assert 'Traceback' not in error, (case, error)
+    if code == 2:
+        assert len([line for line in error.splitlines() if 'error: ' in line]) == 1, (case, error)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(('tool', 'task', 'option', 'named'), NAMED)
+def test_an_option_that_does_not_fit_is_named(base, tool, task, option, named):
+    code, error = base(tool, task, option)
+    check_end(option, code, error)
+    assert code == 2, option
+    assert named in error
+    assert 'usage:' not in error
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(('tool', 'task'), BASES)
+def test_one_option_of_the_config_at_a_time(base, tool, task):
+    """The base itself works; 12 of its options, drawn once and for all, have another value."""
+    assert base(tool, task)[0] == 0
+    config = Config.fromfile(BASES[tool, task][0]).to_dict()
+    places = [p for key in READ_BY[tool] if key in config for p in options_of({key: config[key]})]
+    draw = random.Random(f'{tool} {task}')
+    for _ in range(12):
+        option = f'{draw.choice(places)}={draw.choice(VALUES)}'.replace(', ', ',')
+        check_end(option, *base(tool, task, option))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('tool', READ_BY)
+def test_one_option_of_the_command_line_at_a_time(base, tool):
+    """Every option that takes a value, with two that it was not made for."""
+    draw = random.Random(tool)
+    for action in parser_of(tool)._actions:
+        if (
+            not action.option_strings
+            or action.nargs == 0
+            or '--cfg-options' in action.option_strings
+        ):
+            continue
+        for value in draw.sample(['-1', '0', 'nan', 'x', '9' * 30, '', 'a=b'], 2):
+            words = (action.option_strings[-1], *[value] * (action.nargs or 1 if isinstance(
+                action.nargs, int) else 1))  # fmt: skip
+            check_end(words, *base(tool, 'seg', words=words))

@@ -15,8 +15,9 @@ from mmengine.dataset import BaseDataset
 from tool import SMALL_UPERNET, run, write_config
 from torch.utils.data import DataLoader
 
-from cb_mm import sample_guard
+from cb_mm import sample_checks, sample_guard
 from cb_mm.checkpoint import read_checkpoint
+from cb_mm.errors import UserError
 
 
 @pytest.fixture
@@ -167,14 +168,22 @@ def test_every_ignore_index_of_a_config_may_occur():
         model=dict(decode_head=dict(ignore_index=11), auxiliary_head=[dict(ignore_index=12)]),
         test_evaluator=dict(ignore_index=11),
     )
-    ignored = sample_guard.ignored_labels(config)
+    ignored = sample_checks.ignored_labels(config)
     assert ignored == {11, 12}
     dataset = Numbers()
     dataset._metainfo = dict(classes=tuple('abcdefghijk'))
-    classes, labels = sample_guard.label_range(dataset, ignored)
-    assert (classes, labels) == (11, [11, 12, 255])
+    rules = sample_checks.SampleRules.of(dataset, ignored)
+    assert (rules.classes, rules.ignored) == (11, (11, 12, 255))
     results = dict(gt_seg_map=np.array([[0, 10, 11, 12, 255]]), ori_shape=(1, 5), img_path='x')
-    sample_guard.check_loaded(results, {'gt_seg_map'}, classes, labels)
+    rules.check(results, {'gt_seg_map'})
     results['gt_seg_map'][0, 0] = 13
-    with pytest.raises(sample_guard.UserError, match='up to 13, and there are 11 classes'):
-        sample_guard.check_loaded(results, {'gt_seg_map'}, classes, labels)
+    with pytest.raises(UserError, match='up to 13, and there are 11 classes') as caught:
+        rules.check(results, {'gt_seg_map'})
+    # One label too many is most often "not labelled": what to set is said, and where.
+    for place in ('decode_head', 'auxiliary_head'):
+        assert f'model.{place}.ignore_index=13' in str(caught.value)
+    assert 'test_evaluator.ignore_index=13' in str(caught.value)
+    results['gt_seg_map'][0, 1] = 14
+    with pytest.raises(UserError, match='up to 14') as caught:
+        rules.check(results, {'gt_seg_map'})
+    assert 'ignore_index' not in str(caught.value)

@@ -6,7 +6,16 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from .check_files import Facts, Progress, data_root, list_files, read_image, read_labels, run_all
+from .check_files import (
+    Facts,
+    Progress,
+    data_root,
+    list_files,
+    read_image,
+    read_labels,
+    run_all,
+    turned_apart,
+)
 from .check_files import sample as sample_of
 from .report import Report
 
@@ -117,14 +126,17 @@ def _check_split(
         report.add('missing-folder', folder, 'the folder does not exist')
     if missing:
         return
+    image_files, label_files = (list_files(root / folder) for folder in (image_dir, label_dir))
+    report.check_names(image_dir, image_files)
+    report.check_names(label_dir, label_files)
     images: set[str] = set()
-    for name in list_files(root / image_dir):
+    for name in image_files:
         stem, dot, suffix = name.rpartition('.')
         if suffix == 'jpg':
             images.add(stem)
         elif suffix.lower() in ('jpg', 'jpeg', 'png', 'bmp', 'webp', 'tif', 'tiff'):
             report.add('suffix', image_dir / name, f'ends in {dot}{suffix}, only .jpg is read')
-    labels = {name[:-4] for name in list_files(root / label_dir) if name.endswith('.png')}
+    labels = {name[:-4] for name in label_files if name.endswith('.png')}
     report.counts[f'{split} images'] = len(images)
     report.counts[f'{split} label maps'] = len(labels)
     if not images:
@@ -151,11 +163,11 @@ def _check_split(
             report.add(kind, image_file, message)
         for kind, message in label.findings:
             report.add(kind, label_file, message)
-        if image.size and label.size and image.size != label.size:
-            turned = ' (turned by its EXIF tag?)' if image.size == label.size[::-1] else ''
+        if turned_apart(image, label.size):
+            report.add('orientation', image_file, f'has the EXIF orientation {image.orientation}')
+        elif image.size and label.size and image.size != label.size:
             report.add(
                 'label-size',
                 label_file,
-                f'is {label.size[0]}x{label.size[1]}, its image is '
-                f'{image.size[0]}x{image.size[1]}{turned}',
+                f'is {label.size[0]}x{label.size[1]}, its image is {image.size[0]}x{image.size[1]}',
             )

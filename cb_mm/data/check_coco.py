@@ -13,7 +13,7 @@ from .check_coco_records import (
     check_category_record,
     check_image_record,
 )
-from .check_files import Facts, Progress, data_root, list_files, read_image, run_all
+from .check_files import Facts, Progress, data_root, list_files, read_image, run_all, turned_apart
 from .check_files import sample as sample_of
 from .report import COCO_ARCHIVES, Report
 
@@ -85,6 +85,7 @@ def _check_split(
         report.add('missing-folder', split, f'the folder does not exist; {COCO_ARCHIVES}')
         return
     present = list_files(root / split)
+    report.check_names(Path(split), present)
     report.counts[f'{split} image files'] = len(present)
     if not present:
         report.add('no-images', split, 'the folder is empty')
@@ -128,7 +129,9 @@ def _check_images(
         for kind, message in facts.findings:
             report.add(kind, file, message)
         stated = (record.get('width'), record.get('height'))
-        if facts.size and None not in stated and facts.size != stated:
+        if turned_apart(facts, stated if None not in stated else None):
+            report.add('orientation', file, f'has the EXIF orientation {facts.orientation}')
+        elif facts.size and None not in stated and facts.size != stated:
             report.add(
                 'image-size',
                 file,

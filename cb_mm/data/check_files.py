@@ -29,11 +29,13 @@ Progress = Callable[[Iterable, int], Iterable]
 class Facts:
     """What reading a file showed: ``size`` (width, height) unless it is broken, and findings.
 
-    ``findings`` are (kind, message) pairs.
+    ``findings`` are (kind, message) pairs. ``orientation`` is the EXIF tag by which an image was
+    turned when it was read, 1 for none; ``size`` is that of the turned image.
     """
 
     size: tuple[int, int] | None
     findings: tuple[tuple[str, str], ...] = ()
+    orientation: int = 1
 
 
 def data_root(root: str | os.PathLike) -> Path:
@@ -124,7 +126,53 @@ def read_image(path: Path) -> Facts:
     height, width = image.shape[:2]
     channels = len(_header(data).getbands())
     found = {1: (('grey-scale', 'one channel'),), 4: (('four-channel', 'four channels'),)}
-    return Facts((width, height), found.get(channels, ()))
+    return Facts((width, height), found.get(channels, ()), _turned_by(data, image))
+
+
+def exif_orientation(path: str | os.PathLike) -> int:
+    """Return the EXIF orientation (2 to 8) by which OpenCV turns a local image; 1 for none."""
+    try:
+        with open(path, 'rb') as stream, warnings.catch_warnings():
+            warnings.simplefilter('ignore')
+            if _orientation_tag(Image.open(stream)) == 1:  # only the header has been read
+                return 1
+            stream.seek(0)
+            return _turned_by(stream.read())
+    except Exception:  # not local, or not an image: whoever reads it says so
+        return 1
+
+
+def turned_apart(image: Facts, stated: tuple[int, int] | None) -> bool:
+    """Whether an image was turned and its annotation, of the ``stated`` size, was not.
+
+    Only where turning swaps the sides do the sizes show that the annotation fits what is read.
+    """
+    if image.orientation == 1 or image.size is None:
+        return False
+    width, height = image.size
+    return not (image.orientation >= 5 and width != height and stated == image.size)
+
+
+def _orientation_tag(picture: Image.Image) -> int:
+    if picture.format == 'PNG' and 'exif' not in picture.info:  # Pillow would decode all of it
+        return 1
+    try:
+        tag = picture.getexif().get(0x0112, 1)
+    except Exception:  # a damaged tag; OpenCV does not follow it
+        return 1
+    return tag if tag in range(2, 9) else 1
+
+
+def _turned_by(data: bytes, image: np.ndarray | None = None) -> int:
+    """Return the tag of an image if OpenCV follows it: in some formats (WebP) it does not."""
+    header = _header(data)
+    tag = _orientation_tag(header)
+    if tag == 1 or header.format == 'TIFF':  # a TIFF is always turned, whatever one asks for
+        return tag
+    raw = np.frombuffer(data, np.uint8)
+    image = cv2.imdecode(raw, cv2.IMREAD_COLOR) if image is None else image
+    stored = cv2.imdecode(raw, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
+    return 1 if np.array_equal(image, stored) else tag
 
 
 def _header(data: bytes) -> Image.Image:

@@ -9,7 +9,7 @@ from pathlib import Path
 from ..errors import UserError
 from .check_files import Facts, Progress, data_root, list_files, read_image, run_all
 from .check_files import sample as sample_of
-from .class_labels import class_names, labels_of
+from .class_labels import class_names, labels_of, reference_names
 from .report import Report
 
 SPLITS = ('train', 'val')
@@ -66,8 +66,7 @@ def _check_classes(
         report.add('no-class-folders', shown, f'there must be a folder a class; {found}')
         return []
     report.counts[f'{split or "all"} classes'] = len(names)
-    train = root / 'train'
-    known = class_names(train) if split and split != 'train' and train.is_dir() else names
+    known = reference_names(root, names) if split else names
     for name in sorted(set(names) - set(known)):
         report.add('class-unknown', shown / name, 'train has no folder of this name')
     try:
@@ -94,6 +93,7 @@ def _check_images(
     images = []
     for name in sample_of(names) if report.quick else names:
         files = [file for file in list_files(folder / name) if file.lower().endswith(SUFFIXES)]
+        report.check_names(shown / name, files)
         if not files:
             report.add('class-empty', shown / name, 'there is no image in the folder')
         images += [Path(name, file) for file in files]

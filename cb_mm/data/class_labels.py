@@ -24,6 +24,17 @@ def class_names(folder: Path) -> list[str]:
     return sorted(p.name for p in folder.iterdir() if p.is_dir() and not p.name.startswith('.'))
 
 
+def reference_names(root: Path, names: Sequence[str]) -> Sequence[str]:
+    """Return the folder names that labels are counted by: those of ``train``, if it has any.
+
+    Args:
+        root: The folder of the data set.
+        names: The folders of the part that is read, which count where ``train`` has none.
+    """
+    train = root / 'train'
+    return (class_names(train) if train.is_dir() else []) or names
+
+
 def labels_of(names: Sequence[str], order: str = 'auto') -> dict[str, int]:
     """Label of every folder of a class.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -47,6 +48,14 @@ KINDS: dict[str, Kind] = {
     'grey-scale': Kind('note', 'grey-scale image', 'nothing: it is read as RGB'),
     'four-channel': Kind('note', 'image with a fourth channel', 'nothing: it is read as RGB'),
     'suffix': Kind('warning', 'image that will not be read', 'rename or convert it to .jpg'),
+    'orientation': Kind(
+        'error',
+        'image that its EXIF tag turns, and its annotation not',
+        'if the annotation fits the pixels as they are stored, remove the tag (exiftool '
+        "-Orientation= FILE) or set color_type='color_ignore_orientation' in LoadImageFromFile; if "
+        'it fits what a viewer shows, turn the pixels themselves (mogrify -auto-orient FILE)',
+    ),
+    'name': Kind('warning', 'file name that is not UTF-8', 'rename the file'),
     # folders of classes
     'no-class-folders': Kind(
         'error', 'images are not in folders of classes', 'sort them into one folder a class'
@@ -68,7 +77,10 @@ KINDS: dict[str, Kind] = {
         'error', 'label map in colours', 'write one number a pixel, in an 8-bit PNG of one channel'
     ),
     'label-range': Kind(
-        'error', 'label out of range', 'map it to a class or to 0, or set the number of classes'
+        'error',
+        'label out of range',
+        'map it to a class or to 0, set the number of classes, or set ignore_index to it in heads '
+        'and metrics',
     ),
     'label-255': Kind('warning', 'label 255', 'nothing, if it means "ignore": that is how it acts'),
     'label-empty': Kind('warning', 'nothing labelled', 'remove the pair: it teaches nothing'),
@@ -78,7 +90,7 @@ KINDS: dict[str, Kind] = {
     # COCO: the file
     'json': Kind('error', 'not a usable JSON file', 'unpack the annotations again'),
     'json-section': Kind('error', 'section missing or not a list', 'write the file again'),
-    'json-record': Kind('error', 'record incomplete or of the wrong type', 'mend the record'),
+    'json-record': Kind('error', 'record incomplete or of the wrong type', 'fix the record'),
     'duplicate-id': Kind('error', 'id used twice', 'give every record an id of its own'),
     'duplicate-file': Kind('warning', 'image listed twice', 'merge the two records'),
     'no-annotations': Kind('error', 'no annotations at all', 'unpack the annotations again'),
@@ -107,6 +119,11 @@ KINDS: dict[str, Kind] = {
     'segmentation': Kind('error', 'outline is not usable', 'write polygons or run lengths'),
     'segmentation-outside': Kind('error', 'outline outside the image', 'clip it to the image'),
 }
+
+
+def printable(text: str) -> str:
+    r"""Return a text that any stream can take: ``b'\\xe9.jpg'`` becomes ``\\xe9.jpg``."""
+    return os.fsencode(text).decode('utf-8', 'backslashreplace')
 
 
 @dataclass(frozen=True)
@@ -142,7 +159,13 @@ class Report:
         """Record a finding of one of the ``KINDS``."""
         if kind not in KINDS:
             raise KeyError(kind)
-        self.problems.append(Problem(kind, Path(file).as_posix(), message))
+        self.problems.append(Problem(kind, printable(Path(file).as_posix()), printable(message)))
+
+    def check_names(self, folder: Path, names: Iterable[str]) -> None:
+        """Record every file name that is not UTF-8: logs and results cannot hold it as it is."""
+        for name in names:
+            if name != printable(name):
+                self.add('name', folder / name, 'its name is not UTF-8')
 
     def of(self, level: str) -> list[Problem]:
         """The findings of a level."""
@@ -194,7 +217,7 @@ class Report:
     def text(self, examples: int = 5) -> str:
         """For people: what was counted, then each kind of finding with a few examples."""
         form = 'quick check' if self.quick else 'full check'
-        lines = [f'{self.dataset} at {self.root} ({form})']
+        lines = [f'{self.dataset} at {printable(str(self.root))} ({form})']
         lines += [f'  {count:>9,}  {what}' for what, count in self.counts.items()]
         groups: dict[str, list[Problem]] = defaultdict(list)
         for problem in self.problems:

@@ -10,7 +10,7 @@ from mmpretrain.datasets import CustomDataset
 from mmpretrain.datasets.categories import IMAGENET_CATEGORIES
 
 from ..data.check_files import list_files
-from ..data.class_labels import class_names, imagenet_synsets, labels_of
+from ..data.class_labels import class_names, imagenet_synsets, labels_of, reference_names
 from ..errors import UserError
 
 
@@ -41,13 +41,12 @@ class ClassFolders(CustomDataset):
         if not folder.is_dir():
             raise UserError(f'data set folder {folder} does not exist.')
         names = class_names(folder)
-        reference = Path(self.data_root or '') / 'train'
-        known = class_names(reference) if self.data_root and reference.is_dir() else names
-        label_of = labels_of(known, self.order)
+        root = Path(self.data_root) if self.data_root else None
+        label_of = labels_of(reference_names(root, names) if root else names, self.order)
         foreign = [name for name in names if name not in label_of]
         if foreign:
             raise UserError(
-                f'class folder {folder / foreign[0]} has no counterpart in {reference}.'
+                f'class folder {folder / foreign[0]} has no counterpart in {root}/train.'
             )
         files = [
             (f'{name}/{file}', label_of[name])

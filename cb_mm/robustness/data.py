@@ -23,7 +23,8 @@ from torch.utils.data import DataLoader, Dataset
 from ..atomic import write_atomically
 from ..corruption import ImageCorruption, corrupt_dataset_cfg
 from ..errors import UserError
-from ..sample_guard import Collate, LoadFailure, step_lists
+from ..sample_checks import step_lists
+from ..sample_guard import Collate, LoadFailure, load_failure
 from .identity import data_digest, image_path, short_names
 from .image_store import ImageStore, store_loaders
 from .jobs import Job
@@ -149,8 +150,8 @@ class SweepDataset(Dataset):
             sample = self.dataset[index]
             if job.cell.name == 'fgsm':
                 sample['truth'] = self.truth[index]['data_samples']
-        except UserError as error:
-            return LoadFailure(str(error))
+        except Exception as error:  # in a worker, torch would wrap it in a traceback
+            return load_failure(self.dataset, index, error)
         return sample
 
 
@@ -188,7 +189,10 @@ class JobLoader:
     """
 
     def __init__(self, dataset: SweepDataset, config: Any, rank: int, processes: int) -> None:
-        self.batches = JobBatches(len(dataset), config.get('batch_size', 1), rank, processes)
+        size = config.get('batch_size', 1)
+        if not isinstance(size, int) or size < 1:
+            raise UserError(f'test_dataloader.batch_size={size!r}: it must be 1 or more.')
+        self.batches = JobBatches(len(dataset), size, rank, processes)
         workers = min(config.get('num_workers', 0), len(self.batches))
         options = {key: config[key] for key in _LOADER_OPTIONS if config.get(key) is not None}
         if workers == 0:

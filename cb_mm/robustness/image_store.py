@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import UserError
-from ..sample_guard import check_loaded, label_range, step_lists
+from ..sample_checks import SampleRules, step_lists
 
 #: Loaders whose result depends on the file and their settings alone.
 _IMAGE_LOADER = 'mmcv.transforms.loading.LoadImageFromFile'
@@ -54,11 +54,10 @@ class StoredLoader:
         self,
         loader: Callable[[dict], dict | None],
         store: ImageStore,
-        dataset: Any = None,
-        ignored: Iterable[int] = (),
+        rules: SampleRules | None = None,
     ) -> None:
         self.loader = loader
-        self.labels = label_range(dataset, ignored)
+        self.rules = rules or SampleRules()
         self.store = store
         kind = f'{type(loader).__module__}.{type(loader).__qualname__}'
         self.loads_image = kind == _IMAGE_LOADER
@@ -106,7 +105,7 @@ class StoredLoader:
                 f'({type(error).__name__}).'
             ) from error
         if loaded is not None:
-            check_loaded(loaded, set(loaded) - before, *self.labels)
+            self.rules.check(loaded, set(loaded) - before)
         return loaded
 
     def __repr__(self) -> str:
@@ -115,7 +114,8 @@ class StoredLoader:
 
 def store_loaders(dataset: Any, store: ImageStore, ignored: Iterable[int] = ()) -> None:
     """Let every loader in the pipelines of a built data set use the store."""
+    rules = SampleRules.of(dataset, ignored)
     for steps in step_lists(dataset):
         for place, step in enumerate(steps):
             if type(step).__name__.startswith('Load'):
-                steps[place] = StoredLoader(step, store, dataset, ignored)
+                steps[place] = StoredLoader(step, store, rules)

@@ -81,10 +81,13 @@ def sweep(options: SweepOptions) -> Path:
     checkpoint = file_digest(options.checkpoint)
     with building(options.config):
         config = prepare_config(options, test_set=options.test_set)
-    set_normalization(config, options.normalization, options.checkpoint, options.trust_checkpoint)
-    metric_configs(config)
-    replace_sync_bn(config)  # it needs several GPUs, and in testing it does what BN does
-    check_data(config, ['test'])
+    with building(config):
+        set_normalization(
+            config, options.normalization, options.checkpoint, options.trust_checkpoint
+        )
+        metric_configs(config)
+        replace_sync_bn(config)  # it needs several GPUs, and in testing it does what BN does
+        check_data(config, ['test'])
     start_processes(config)
     if config.launcher != 'none' and not torch.distributed.is_initialized():
         init_dist(config.launcher, **(config.get('env_cfg') or {}).get('dist_cfg', {}))

@@ -18,7 +18,7 @@ from ..errors import UserError
 from ..label_set import LabelSet
 from ..load_model import load_model
 from ..replay import derive_seed
-from ..sample_guard import ignored_labels
+from ..sample_checks import ignored_labels
 from ..speed import prepare_autocast
 from .data import JobLoader, SweepDataset, write_picture
 from .fgsm import fgsm, truth_dataset_cfg
