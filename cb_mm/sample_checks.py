@@ -65,6 +65,11 @@ class SampleRules:
             file, labels = results.get('seg_map_path'), np.asarray(results['gt_seg_map'])
             height, width = results.get('ori_shape') or results['img'].shape[:2]
             self._check_orientation(results, labels.shape, f'its label map {file}')
+            if min(height, width) == 1:  # mmseg drops that side of the label map
+                raise SampleError(
+                    f'image {image} is {width} x {height}: one row or column of pixels cannot be '
+                    'segmented. Leave it out.'
+                )
             if labels.shape != (height, width):
                 size = ' x '.join(map(str, labels.shape[1::-1] + labels.shape[2:]))
                 raise UserError(

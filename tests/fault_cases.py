@@ -22,6 +22,7 @@ import cv2
 import forked
 import numpy as np
 import torch
+from PIL import Image
 from tool import SMALL_MASK_RCNN, SMALL_UPERNET, write_config
 
 #: Nothing is loaded in processes of its own, where the case is not about that.
@@ -121,6 +122,21 @@ def flip(folder: Path) -> None:
 
 def label(values: np.ndarray) -> Callable[[Path], object]:
     return lambda folder: cv2.imwrite(str(folder / LABEL), values)
+
+
+def turned(folder: Path) -> None:
+    """The camera was upside down, and says so; the label map was made of the pixels."""
+    tags = Image.Exif()
+    tags[0x0112] = 3
+    with Image.open(folder / IMAGE) as picture:
+        picture.load()
+    picture.save(folder / IMAGE, exif=tags)
+
+
+def one_row(folder: Path) -> None:
+    """Resized to fit into anything, it has no height."""
+    cv2.imwrite(str(folder / IMAGE), np.full((1, 20000, 3), 99, np.uint8))
+    cv2.imwrite(str(folder / LABEL), np.ones((1, 20000), np.uint8))
 
 
 def spoiled_weights(folder: Path) -> None:
@@ -232,6 +248,8 @@ CASES: dict[str, list[Case]] = {
         Case('A label map of another size', 'train.py', ADE, label(np.ones((96, 64), np.uint8))),
         Case('A label that stands for no class', 'train.py', ADE,
              label(np.full((64, 96), 200, np.uint8))),
+        Case('An image that its EXIF tag turns', 'train.py', ADE, turned),
+        Case('An image of one row', 'train.py', ADE, one_row),
         Case('A label map that cannot be decoded', 'train.py', ADE, cut(LABEL, 0.5)),
         Case('An annotation of another size', 'train.py', COCO, coco_records(other_size)),
         Case('A box that is not a number', 'train.py', COCO, coco_records(

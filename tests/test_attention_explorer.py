@@ -23,6 +23,15 @@ from cb_mm.attention.pictures import to_tensor
 from cb_mm.attention.tokens import Tokens
 from cb_mm.errors import UserError
 
+#: layers, heads and bytes that are asked for -> layers and heads that the file names
+CHOICES = [
+    ([2, 0], [2, 0], 6_000_000, (0, 2), (2, 0)),
+    ([-1, 1], [1], 6_000_000, (1, 5), (1,)),
+    ([3], None, 6_000_000, (3,), (0, 1, 2)),
+    (None, [2], 6_000_000, tuple(range(6)), (2,)),
+    (None, None, 4 * 3 * 90 * 88, (1, 2, 3, 5), (0, 1, 2)),
+]
+
 BROWSERS = ('chromium', 'chromium-browser', 'google-chrome', 'google-chrome-stable', 'chrome')
 FLAGS = [
     '--no-sandbox',
@@ -100,7 +109,7 @@ def test_what_fits_is_chosen(grid, depth, heads, models):
 def test_layers_that_are_asked_for_are_all_kept():
     described = [(tokens_of(32, 32), 12, 6)]
     (chosen,) = plan(described, layers=[0, 5, 11, -2], max_bytes=6_000_000)
-    assert chosen.layers == (0, 5, 11, 10)
+    assert chosen.layers == (0, 5, 10, 11)
     assert chosen.stride > 1
     with pytest.raises(UserError, match='Choose fewer --layers or --heads'):
         plan(described, layers=range(12), max_bytes=20_000)
@@ -156,6 +165,33 @@ def test_the_file_holds_the_maps(subjects, image, tmp_path):
     again = tmp_path / 'again.html'
     write_explorer(again, title, image, [(s, image) for s in subjects])
     assert again.read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize(('layers', 'heads', 'size', 'layer_names', 'head_names'), CHOICES)
+def test_layers_and_heads_of_the_file_are_those_it_names(
+    image, tmp_path, layers, heads, size, layer_names, head_names
+):
+    """Asked for in any order, counted from the end, or chosen for want of room."""
+    grey = (127.5,) * 3
+    subject = Subject('x', small_vit(2, depth=6), grey, grey)
+    path = tmp_path / 'explorer.html'
+    write_explorer(path, 'x', image, [(subject, image)], None, layers, heads, max_bytes=size)
+    page = path.read_text()
+    data = json.loads(re.search(r'application/json">(.*?)</script>', page, re.DOTALL)[1])
+    (facts,) = data['models']
+    assert (tuple(facts['layers']), tuple(facts['heads'])) == (layer_names, head_names)
+    shape = (len(layer_names), len(head_names), 90)
+    largest = unpack(facts['largest'], '<f4', shape)
+    restored = restore(unpack(facts['maps'], 'u1', (*shape, 88)), largest)
+    found = unpack(facts['entropy'], '<f4', shape)
+    maps = whole_maps(subject, image)
+    for i, layer in enumerate(layer_names):
+        for j, head in enumerate(head_names):
+            rows = maps[layer][0, head]
+            expected = torch.cat([rows[:1], rows[1:].mean(0, True), rows[1:]])
+            difference = np.abs(restored[i, j] - expected[:, 1:].numpy())
+            assert (difference <= largest[i, j][:, None] / 255 + 1e-7).all(), (layer, head)
+            np.testing.assert_allclose(found[i, j], entropy(expected).numpy(), atol=1e-5)
 
 
 @pytest.fixture(scope='module')

@@ -174,7 +174,8 @@ def test_every_ignore_index_of_a_config_may_occur():
     dataset._metainfo = dict(classes=tuple('abcdefghijk'))
     rules = sample_checks.SampleRules.of(dataset, ignored)
     assert (rules.classes, rules.ignored) == (11, (11, 12, 255))
-    results = dict(gt_seg_map=np.array([[0, 10, 11, 12, 255]]), ori_shape=(1, 5), img_path='x')
+    labels = np.array([[0, 10, 11, 12, 255]] * 2)
+    results = dict(gt_seg_map=labels, ori_shape=(2, 5), img_path='x')
     rules.check(results, {'gt_seg_map'})
     results['gt_seg_map'][0, 0] = 13
     with pytest.raises(UserError, match='up to 13, and there are 11 classes') as caught:

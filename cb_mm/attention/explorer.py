@@ -88,7 +88,12 @@ def plan(
     parts = []
     for tokens, depth, count in models:
         its_heads = tuple(choose('head', heads, count, 'heads'))
-        asked = None if layers is None else choose('layer', layers, depth, 'attention layers')
+        # In the order of the model: that is how they are captured and how the slider goes.
+        asked = (
+            None
+            if layers is None
+            else sorted(set(choose('layer', layers, depth, 'attention layers')))
+        )
         wanted = min(depth, 4) if asked is None else len(asked)
         stride, fits = _fit(tokens, len(its_heads), wanted, share)
         parts.append((asked or list(range(depth)), its_heads, stride, fits))
