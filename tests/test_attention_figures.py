@@ -221,6 +221,12 @@ def test_overlay_keeps_the_size_and_hides_what_is_below_the_threshold(image):
     changed[6:18, 14:26] = False
     assert not changed.any()
     np.testing.assert_array_equal(np.array(Image.open(BytesIO(encode(picture)))), picture)
+    # By default seven tenths of the colour, over an image that keeps 0.35 of its own.
+    mixed = overlay(image, values, tokens)
+    full = overlay(image, values, tokens, opacity=1)
+    assert np.abs(mixed - (0.3 * bare.astype(float) + 0.7 * full)).max() < 1.01
+    luma = image @ np.array([0.299, 0.587, 0.114])
+    assert np.abs(bare - (0.35 * image + 0.65 * luma[..., None])).max() < 0.51
 
 
 def test_images_are_found_and_read(tmp_path, image):
