@@ -25,6 +25,8 @@ class UserError(Exception):
 
 def exit_code(job: Callable[[], object]) -> int:
     """Run ``job`` as a command line does: 0 when it returns, 2 with one message on a UserError."""
+    if hasattr(sys.stdout, 'reconfigure'):  # a name that is no UTF-8 must not end the tool
+        sys.stdout.reconfigure(errors='backslashreplace')
     try:
         job()
     except (UserError, OSError) as error:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from importlib import metadata
 
+from .version import __version__
+
 #: family -> import name -> distributions that provide it (the first one is the one to install)
 FAMILIES: dict[str, dict[str, tuple[str, ...]]] = {
     'onedl': {
@@ -23,6 +25,10 @@ FAMILIES: dict[str, dict[str, tuple[str, ...]]] = {
         'mmdet': ('mmdet',),
     },
 }
+
+#: Distributions beside the families, another version of which may move a figure.
+LIBRARIES = ('torch', 'timm', 'numpy', 'opencv-python', 'opencv-python-headless',
+             'onedl-mmpretrain', 'mmpretrain')  # fmt: skip
 
 INSTALL = {
     'onedl': 'pip install "cb_mm[onedl]"',
@@ -42,6 +48,14 @@ def installed_versions() -> dict[str, str]:
         (dist.metadata['Name'] or '').lower().replace('_', '-'): dist.version
         for dist in metadata.distributions()
     }
+
+
+def software_versions() -> dict[str, str]:
+    """Versions of cb_mm, the installed family and the libraries that have a part in figures."""
+    installed = installed_versions()
+    names = {name for parts in families_found(installed).values() for name in parts}
+    names.update(name for name in LIBRARIES if name in installed)
+    return {'cb_mm': __version__, **{name: installed[name] for name in sorted(names)}}
 
 
 def families_found(installed: dict[str, str]) -> dict[str, dict[str, str]]:

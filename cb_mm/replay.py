@@ -22,10 +22,12 @@ from mmengine.registry import DATA_SAMPLERS, HOOKS
 from mmengine.runner import IterBasedTrainLoop, Runner
 from torch.utils.data import DataLoader
 
+from .safe_text import readable
+
 
 def derive_seed(*parts: object) -> int:
     """A 32-bit seed that is a fixed function of the parts, in every process and version."""
-    text = ':'.join(map(str, parts)).encode()
+    text = readable(':'.join(map(str, parts))).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=4).digest(), 'little')
 
 
