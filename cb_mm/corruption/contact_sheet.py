@@ -18,6 +18,9 @@ _GAP = 4
 _TEXT = 18  # height of a line of text in pixels
 _LABELS = 150  # width of the column of names
 
+#: A picture is not more than so many times as high as it is wide.
+_TALLEST = 4
+
 
 def read_rgb(file: str | Path) -> np.ndarray:
     """Read an image file as uint8 RGB (grey is repeated, an alpha channel is dropped)."""
@@ -91,8 +94,13 @@ def write_contact_sheet(
 
 
 def _picture(image: np.ndarray, width: int, detail: bool) -> np.ndarray:
-    """The image in ``width`` pixels: all of it, or its middle."""
+    """The image in ``width`` pixels: all of it, or its middle; of a tall strip the middle too."""
     height = max(round(image.shape[0] * width / image.shape[1]), 1)
+    if height > _TALLEST * width:  # a sheet of whole strips would not fit into memory
+        height = _TALLEST * width
+        rows = max(round(height * image.shape[1] / width), 1)
+        top = (image.shape[0] - rows) // 2
+        image = image[top : top + rows]
     if detail:
         rows, columns = min(height, image.shape[0]), min(width, image.shape[1])
         top, left = (image.shape[0] - rows) // 2, (image.shape[1] - columns) // 2

@@ -14,6 +14,7 @@ from mmengine.registry import TRANSFORMS
 from torch.utils.data import get_worker_info
 
 from ..errors import UserError
+from ..safe_text import readable
 from .registry import corrupt, find
 
 _CHANNEL_ORDERS = ('auto', 'bgr', 'rgb')
@@ -145,7 +146,7 @@ def noise_generator(
     """The generator of one image's noise: the same arguments give the same noise everywhere."""
     # repr of a float is exact, and makes 5 and 5.0 the same level.
     key = '\n'.join((str(int(seed)), str(int(repeat)), name, repr(float(level)), identity))
-    digest = hashlib.blake2b(key.encode(), digest_size=16).digest()
+    digest = hashlib.blake2b(readable(key).encode(), digest_size=16).digest()
     return np.random.Generator(np.random.SFC64(int.from_bytes(digest, 'little')))
 
 

@@ -49,7 +49,12 @@ def cloud(height: int, width: int, fading: float, rng: np.random.Generator) -> n
         field = finer
     field -= field.min()
     field /= max(float(field.max()), 1e-12)
-    enlarged = cv2.resize(field, (1 << octaves, 1 << octaves), interpolation=cv2.INTER_LINEAR)
+    # Only the corner, and a cell beyond it that the last pixels are mixed with: the square of a
+    # panorama would not fit into memory.
+    factor = (1 << octaves) // len(field)
+    corner = field[: -(-height // factor) + 1, : -(-width // factor) + 1]
+    size = corner.shape[1] * factor, corner.shape[0] * factor
+    enlarged = cv2.resize(corner, size, interpolation=cv2.INTER_LINEAR)
     return np.ascontiguousarray(enlarged[:height, :width])
 
 
