@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import math
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +21,7 @@ from mmengine.registry import MODELS, init_default_scope
 from PIL import Image
 from tool import SMALL_UPERNET, TOOLS, command, environment, main_of, run, write_config
 
+from cb_mm import family
 from cb_mm.attention import load_subject
 from cb_mm.attention.maps import parse_query, read_maps
 from cb_mm.attention.pictures import read_image
@@ -150,19 +153,102 @@ def test_analyze_compares_two_models(study, tmp_path, capsys):
     assert json.loads((out / 'summary.json').read_text()) == summary
     capsys.readouterr()
     assert analyze([*words, '--size', '32']) == 2
-    assert 'records of other size' in capsys.readouterr().err
+    assert 'different: size (None there, [32, 32] here)' in capsys.readouterr().err
     assert analyze([*words, '--size', '32', '--overwrite', '--limit', '2']) == 0
     summary = json.loads((out / 'summary.json').read_text())
     assert (summary['models'][0]['images'], summary['models'][0]['grids']) == (2, [[2, 2]])
 
 
-def test_one_image_has_no_interval(study, tmp_path):
+def test_one_image_has_no_interval(study, tmp_path, capsys):
     words = [*study.plain, study.images, '--limit', '1', '--format', 'png', '--out', tmp_path]
     assert analyze([str(word) for word in words]) == 0
     (model,) = json.loads((tmp_path / 'summary.json').read_text())['models']
     entropy = model['layers'][0]['all_heads']['entropy']
     assert entropy['mean'] > 0
     assert entropy['half_width'] is None
+    shown = capsys.readouterr().out
+    assert 'plain: 1 image, bound' in shown
+    assert not re.search('nan|±', shown)
+
+
+def records_of(out: Path) -> list[dict]:
+    return [json.loads(line) for line in (out / 'images.jsonl').read_text().splitlines()]
+
+
+def test_other_images_weights_and_versions_are_not_mixed(study, tmp_path, capsys, monkeypatch):
+    """The same paths and sizes are not enough."""
+    images = tmp_path / 'images'
+    shutil.copytree(study.images, images)
+    config, checkpoint = tmp_path / 'plain.py', tmp_path / 'plain.pth'
+    shutil.copy(study.plain[0], config)
+    shutil.copy(study.plain[1], checkpoint)
+    out = tmp_path / 'out'
+    words = [str(w) for w in (config, checkpoint, images, '--format', 'png', '--out', out)]
+    assert analyze(words) == 0
+    before = (out / 'images.jsonl').read_bytes()
+
+    def refused(*texts: str) -> None:
+        assert analyze(words) == 2
+        error = capsys.readouterr().err
+        assert all(text in error for text in texts), error
+        assert '--overwrite' in error
+        assert (out / 'images.jsonl').read_bytes() == before
+
+    image = images / '1.png'
+    pixels, content = np.array(Image.open(image)), image.read_bytes()
+    pixels[0, 0] ^= 1
+    Image.fromarray(pixels).save(image)
+    refused('images.jsonl, line 3: ', '1.png has changed since it was measured')
+    image.write_bytes(content)
+
+    state = torch.load(checkpoint, weights_only=True)
+    state['state_dict']['backbone.cls_token'][0, 0, 0] += 1
+    torch.save(state, checkpoint)
+    refused('different: model plain (')
+    shutil.copy(study.plain[1], checkpoint)
+
+    config.write_text(config.read_text() + 'model["data_preprocessor"]["std"] = [50, 50, 50]\n')
+    refused('different: model plain (')
+    shutil.copy(study.plain[0], config)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(family, '__version__', '9.9')
+        refused('cb_mm (', 'there, 9.9 here)')
+    assert analyze(words) == 0, 'touched and put back: nothing has changed'
+    assert (out / 'images.jsonl').read_bytes() == before
+
+
+def test_records_that_are_damaged_or_there_twice(study, tmp_path, capsys):
+    words = [*study.plain, study.images, '--format', 'png', '--out', tmp_path]
+    words = [str(word) for word in words]
+    assert analyze(words) == 0
+    header, *lines = records_of(tmp_path)
+    summary = (tmp_path / 'summary.json').read_bytes()
+    fewer = json.loads(json.dumps(lines[2]))
+    fewer['layers'][0]['heads']['entropy'].pop()
+    bad = {
+        'repeats line 2': lines[0],
+        'not of a model of this run': {**lines[2], 'model': 'other'},
+        'other layers, heads': fewer,
+        'layers is not a list': {**lines[2], 'layers': {}},
+        'bound is missing': {k: v for k, v in lines[2].items() if k != 'bound'},
+        'layers[0] is not an object': {**lines[2], 'layers': [1]},
+        'no record of this kind': {'image': 'x', 'model': 'plain'},
+    }
+    for message, line in bad.items():
+        content = '\n'.join(map(json.dumps, [header, *lines[:2], line])) + '\n'
+        (tmp_path / 'images.jsonl').write_text(content)
+        capsys.readouterr()
+        assert analyze(words) == 2, message
+        error = capsys.readouterr().err
+        assert 'images.jsonl, line 4: ' in error
+        assert message in error
+        assert (tmp_path / 'images.jsonl').read_text() == content
+    whole = '\n'.join(map(json.dumps, [header, *lines])) + '\n'
+    (tmp_path / 'images.jsonl').write_text(whole[:-30])
+    assert analyze(words) == 0
+    assert 'the last line of images.jsonl was cut off' in capsys.readouterr().err
+    assert (tmp_path / 'summary.json').read_bytes() == summary
 
 
 def test_analyze_stopped_and_continued(study, tmp_path):
@@ -188,7 +274,7 @@ def test_analyze_stopped_and_continued(study, tmp_path):
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 130, errors
-    assert 'stopped; what was measured is in' in errors
+    assert f'stopped by SIGINT: what was measured is in {out}; the same command' in errors
     assert 'Traceback' not in errors
     count = json.loads((out / 'summary.json').read_text())['models'][0]['images']
     assert 1 <= count < 40

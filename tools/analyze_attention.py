@@ -13,8 +13,8 @@ Examples:
       --reference 4.4 "ViT-S, the paper's mean (Figure 4)"
 
 In the folder of --out: summary.json and summary.csv with means and 95 % intervals, images.jsonl
-with a line for every image, and the figures. A run that was stopped leaves all it has measured;
-the same command goes on from there.
+with one line per image and model, and the figures. A run that was stopped leaves all it has
+measured; the same command resumes it.
 """
 
 from __future__ import annotations
@@ -97,12 +97,23 @@ def main(argv: list[str] | None = None) -> int:
     """Run the command line; 0 when all is well, 2 when the user must fix something."""
     args = parse_args(argv)
     from cb_mm.errors import exit_code
+    from cb_mm.signals import Stopped, signal_name
 
     try:
         return exit_code(lambda: run(args))
-    except KeyboardInterrupt:
-        print(f'stopped; what was measured is in {args.out}', file=sys.stderr)
-        return 130
+    except KeyboardInterrupt:  # before anything was measured
+        return stopped('SIGINT', args.out, 130)
+    except Stopped as stop:
+        return stopped(signal_name(stop.code - 128), args.out, stop.code)
+
+
+def stopped(signal: str, out: str, code: int) -> int:
+    """Say how to resume; returns the exit code."""
+    print(
+        f'stopped by {signal}: what was measured is in {out}; the same command resumes.',
+        file=sys.stderr,
+    )
+    return code
 
 
 if __name__ == '__main__':

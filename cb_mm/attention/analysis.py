@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from tqdm import tqdm
 
 from ..errors import UserError
-from ..lock import FolderLock
+from ..safe_text import one_line
+from ..signals import Stopped, stop_on_signals
 from .figures import (
     check_formats,
     class_and_distance_figure,
@@ -21,7 +23,8 @@ from .figures import (
     sparsity_figure,
 )
 from .pictures import find_images, read_image
-from .results import Records, plain, write_csv, write_json
+from .records import ImageRecords, file_name, identity_of
+from .results import plain, write_csv, write_json
 from .statistics import MEANINGS, LayerMeasure, measure, percentile_name, scale_statistics
 from .subject import Subject, load_subject
 from .summary import COLUMNS, ModelSummary, record_of
@@ -99,13 +102,16 @@ def load_models(
 
 
 def analyze(options: AnalysisOptions) -> list[ModelSummary]:
-    """Measure, write, draw. Interrupted, it writes what it has; called again, it goes on.
+    """Measure, write, draw. A signal lets it finish an image and write what it has.
+
+    Called again, it resumes.
 
     Returns:
         The summary of each model.
 
     Raises:
         UserError: Also when some images could not be read; the others are measured before that.
+        Stopped: A signal asked for the end.
     """
     for percent in options.percentiles:
         if not 0 <= percent <= 100:
@@ -119,40 +125,44 @@ def analyze(options: AnalysisOptions) -> list[ModelSummary]:
         options.normalization,
         options.allow_mismatch,
     )
-    with FolderLock(options.out, '--out'):
-        return _measure_all(options, files, subjects)
+    return _measure_all(options, files, subjects)
 
 
 def _measure_all(
     options: AnalysisOptions, files: Sequence[Path], subjects: Sequence[Subject]
 ) -> list[ModelSummary]:
     out = Path(options.out)
-    records = Records(out / 'images.jsonl', _content(options, subjects), options.overwrite)
     summaries = {
         subject.name: ModelSummary(subject.name, scale_statistics(subject.model))
         for subject in subjects
     }
-    wanted = {str(file) for file in files}
-    done: set[tuple[str, str]] = set()
-    for record in records:
-        if record['image'] in wanted:
-            done.add((record['image'], record['model']))
-            summaries[record['model']].add(record)
+    configs = [choice.config for choice in options.models]
+    identity = identity_of(configs, subjects, options.size, options.percentiles)
     unread: list[str] = []
-    try:
+    with (
+        ImageRecords(
+            out / 'images.jsonl', identity, summaries, files, options.overwrite
+        ) as records,
+        stop_on_signals() as stop,
+    ):
+        if records.dropped:
+            tqdm.write(records.dropped, file=sys.stderr)
         for file in tqdm(files, desc='images', unit='image', disable=None, file=sys.stderr):
-            todo = [subject for subject in subjects if (str(file), subject.name) not in done]
+            name = file_name(file)
+            todo = [subject for subject in subjects if (name, subject.name) not in records]
             try:
                 for record in _measure(file, todo, options):
-                    summaries[record['model']].add(record)
-                    records.add(record)
+                    record = {'image': name, 'content': records.content(name), **record}
+                    summaries[record['model']].add(records.append(record))
             except _Unreadable as error:
                 unread.append(str(error))
-    finally:
-        # Also when interrupted: what is measured is not lost.
+            if stop.number:
+                break
         results = list(summaries.values())
         if all(summary.images for summary in results):
             _write(out, results, options, unread)
+        if stop.number:
+            raise Stopped(stop.number)
     if unread:
         more = f' and {len(unread) - 1} more' if len(unread) > 1 else ''
         raise UserError(f'{unread[0]}{more} (all other images were measured)')
@@ -180,24 +190,7 @@ def _measure(
             lambda layer, found=layers: found.append(measure(layer, options.percentiles)),
         )
         # As it is read again from the file, so that a run in two parts gives the same summary.
-        yield plain({'image': str(file), 'model': subject.name, **record_of(layers)})
-
-
-def _content(options: AnalysisOptions, subjects: Sequence[Subject]) -> dict[str, Any]:
-    """What the records are of; a changed checkpoint makes them others."""
-    models = []
-    for choice, subject in zip(options.models, subjects, strict=True):
-        file = Path(choice.checkpoint)
-        stamp = [file.stat().st_size, file.stat().st_mtime_ns] if file.is_file() else None
-        models.append([subject.name, choice.config, choice.checkpoint, stamp])
-    content = {
-        'models': models,
-        'size': options.size,
-        'percentiles': [float(percent) for percent in options.percentiles],
-    }
-    if options.normalization is not None:  # without it the same as ever: old records go on
-        content['normalization'] = [[*subject.mean, *subject.std] for subject in subjects]
-    return content
+        yield plain({'model': subject.name, **record_of(layers)})
 
 
 def _write(
@@ -234,17 +227,20 @@ def table(models: Sequence[ModelSummary]) -> str:
     """Entropy, distance and sparsity by layer, as text for a terminal."""
     lines = []
     for model in models:
-        lines.append(
-            f'{model.name}: {model.images} images, bound {float(model.bound.mean):.2f} nats'
-        )
+        images = f'{model.images} image{"" if model.images == 1 else "s"}'
+        bound = float(model.bound.mean)
+        lines.append(f'{one_line(model.name)}: {images}, bound {bound:.2f} nats')
         lines.append('  layer  entropy           class  distance  90 % of mass  prefix')
         columns = ('entropy', 'class_entropy', 'distance', 'sparsity', 'prefix_mass')
         values = [model.by_depth(name) for name in columns]
         for place, layer in enumerate(sorted(model.layers)):
             (entropy, half), *rest = [(mean[place], width[place]) for mean, width in values]
             class_entropy, distance, sparsity, prefix = (mean for mean, _ in rest)
+            # One image has no interval, and some models have no class token.
+            interval = f' ± {half:5.3f}' if np.isfinite(half) else ''
+            own = f'{class_entropy:.2f}' if np.isfinite(class_entropy) else '–'
             lines.append(
-                f'  {layer:5d}  {entropy:5.2f} ± {half:5.3f}  {class_entropy:12.2f}'
+                f'  {layer:5d}  {entropy:5.2f}{interval:8}  {own:>12}'
                 f'  {distance:8.5f}  {sparsity:10.1%}  {prefix:8.1%}'
             )
         mean = float(model.by_depth('entropy')[0].mean())

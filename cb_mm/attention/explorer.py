@@ -11,6 +11,7 @@ import base64
 import gzip
 import html
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import resources
@@ -23,6 +24,7 @@ import torch
 
 from ..atomic import write_atomically
 from ..errors import UserError
+from ..safe_text import one_line, readable
 from .capture import LayerAttention, choose
 from .maps import Query, mean_row
 from .measures import entropy
@@ -227,7 +229,7 @@ def write_explorer(
         }  # fmt: skip
     colours = np.rint(255 * matplotlib.colormaps[COLOURS](np.arange(256))[:, :3]).astype(np.uint8)
     data = {
-        'title': title,
+        'title': one_line(title),
         'width': width,
         'height': height,
         'picture': f'data:image/jpeg;base64,{_text(jpeg)}',
@@ -238,8 +240,9 @@ def write_explorer(
     template = resources.files(__package__).joinpath('explorer.html').read_text('utf-8')
     # '<' would let a file name end the script element.
     text = json.dumps(data, ensure_ascii=False, separators=(',', ':')).replace('<', '\\u003c')
-    page = template.replace('{{title}}', html.escape(title)).replace('{{data}}', text)
-    write_atomically(path, page)
+    # In one go: a name may itself look like a place in the template.
+    parts = {'title': html.escape(one_line(title)), 'data': readable(text)}
+    write_atomically(path, re.sub(r'\{\{(title|data)\}\}', lambda m: parts[m[1]], template))
     return plans
 
 
@@ -254,7 +257,7 @@ def _describe(name: str, collector: _Collector) -> dict[str, Any]:
 
     (rows, columns), (height, width) = tokens.grid, tokens.image
     return {
-        'name': name,
+        'name': one_line(name),
         'layers': its_plan.layers,
         'heads': its_plan.heads,
         'grid': [rows, columns],

@@ -15,6 +15,7 @@ from matplotlib.ticker import MaxNLocator
 
 from ..atomic import write_atomically
 from ..errors import UserError
+from ..safe_text import figure_text
 from .statistics import percentile_name
 from .summary import ModelSummary
 
@@ -82,15 +83,16 @@ def entropy_figure(
         axes = figure.subplots()
         name = percentile_name(percent)
         for i, model in enumerate(models):
-            _curve(axes, model, 'entropy', i, f'{model.name}, mean')
+            label = figure_text(model.name)
+            _curve(axes, model, 'entropy', i, f'{label}, mean')
             if name in model.measures:
-                label = f'{model.name}, {_ordinal(percent)} percentile'
+                label = f'{label}, {_ordinal(percent)} percentile'
                 _curve(axes, model, name, i, label, dashed=True)
         _bounds(axes, models)
         for value, label in references:
             axes.axhline(value, color='#555555', linewidth=1.1, linestyle=(0, (1, 1.5)))
             axes.annotate(
-                label, (0, value), (2, 3), xycoords=('axes fraction', 'data'),
+                figure_text(label), (0, value), (2, 3), xycoords=('axes fraction', 'data'),
                 textcoords='offset points', fontsize=8, color='#333333', va='bottom',
             )  # fmt: skip
         axes.set_ylabel('Entropy of attention (nats)')
@@ -107,8 +109,8 @@ def class_and_distance_figure(models: Sequence[ModelSummary]) -> Figure:
         left, right = figure.subplots(1, 2)
         for i, model in enumerate(models):
             if np.isfinite(model.by_depth('class_entropy')[0]).all():
-                _curve(left, model, 'class_entropy', i, model.name)
-            _curve(right, model, 'distance', i, model.name, factor=1e3)
+                _curve(left, model, 'class_entropy', i, figure_text(model.name))
+            _curve(right, model, 'distance', i, figure_text(model.name), factor=1e3)
         _bounds(left, models)
         left.set_ylim(bottom=0)
         left.set_ylabel('Entropy of attention (nats)')
@@ -128,7 +130,7 @@ def sparsity_figure(models: Sequence[ModelSummary]) -> Figure:
         titles = ('(a) Keys that hold 90 % of a row', '(b) Mass on prefix tokens')
         for axes, measure, title in zip(panels, ('sparsity', 'prefix_mass'), titles, strict=True):
             for i, model in enumerate(models):
-                _curve(axes, model, measure, i, model.name, factor=100)
+                _curve(axes, model, measure, i, figure_text(model.name), factor=100)
                 heads = model.heads_by_depth(measure)
                 for layer, values in zip(sorted(model.layers), heads, strict=True):
                     axes.plot(
@@ -154,7 +156,8 @@ def scales_figure(models: Sequence[ModelSummary]) -> Figure | None:
         left, right = figure.subplots(1, 2)
         for i, model in scaled:
             layers = [scale.layer for scale in model.scales]
-            look = dict(color=_COLOURS[i % 4], marker=_MARKERS[i % 4], label=model.name)
+            look = dict(color=_COLOURS[i % 4], marker=_MARKERS[i % 4])
+            look['label'] = figure_text(model.name)
             left.plot(layers, [scale.mean for scale in model.scales], **look)
             right.plot(layers, [scale.ratio for scale in model.scales], **look)
         left.axhline(0, color='#888888', linewidth=0.8)

@@ -11,6 +11,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
 
+from ..safe_text import figure_text
 from .maps import LayerMaps, Query, normalise
 from .overlay import COLOURS, overlay
 
@@ -24,7 +25,7 @@ def heads_figure(
     threshold: float = 0.0,
     opacity: float = 0.7,
 ) -> Figure:
-    """One layer's maps over the image: a row a model, a column a head (Figure 10).
+    """One layer's maps over the image: one row per model, one column per head (Figure 10).
 
     All maps have the same threshold and the same min–max normalisation, each by itself.
 
@@ -38,11 +39,12 @@ def heads_figure(
     columns = max(len(maps.heads) for _, maps in layers) + 1
     with matplotlib.rc_context(_STYLE):
         width = min(1.7, 14 / columns)
-        sheet = _Sheet(len(layers), columns, width, width * image.shape[0] / image.shape[1], 0.2)
+        height = _panel_height(width, *image.shape[:2])
+        sheet = _Sheet(len(layers), columns, width, height, 0.2)
         for row, (name, maps) in enumerate(layers):
             first = sheet.panel(row, 0)
             _picture(first, image)
-            first.set_ylabel(f'{name}\nlayer {maps.index}')
+            first.set_ylabel(f'{figure_text(name)}\nlayer {maps.index}')
             mark_query(first, query, maps, image.shape[:2])
             shown = zip(maps.heads, maps.maps, maps.entropy, strict=True)
             for column, (head, values, entropy) in enumerate(shown, start=1):
@@ -62,7 +64,8 @@ def grid_figure(
     with matplotlib.rc_context(_STYLE):
         width = max(min(1.3, 14 / len(layers)), 0.5)
         heads = max(len(maps.heads) for maps in layers)
-        sheet = _Sheet(heads, len(layers), width, width * rows / columns, 0.0, top=0.2)
+        height = _panel_height(width, rows, columns)
+        sheet = _Sheet(heads, len(layers), width, height, 0.0, top=0.2)
         for column, maps in enumerate(layers):
             for row, (head, values) in enumerate(zip(maps.heads, maps.maps, strict=True)):
                 axes = sheet.panel(row, column)
@@ -75,8 +78,13 @@ def grid_figure(
                     axes.set_title(f'layer {maps.index}', pad=2.5)
                 if column == 0:
                     axes.set_ylabel(f'head {head}')
-        sheet.caption(f'{name}: attention of the {query.words}', threshold)
+        sheet.caption(f'{figure_text(name)}: attention of the {query.words}', threshold)
     return sheet.figure
+
+
+def _panel_height(width: float, rows: int, columns: int) -> float:
+    """Height of a panel: in proportion, as long as a page can hold it."""
+    return min(max(width * rows / columns, 0.12), 6.0)
 
 
 class _Sheet:

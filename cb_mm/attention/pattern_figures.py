@@ -9,6 +9,7 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
 from ..models.sparse_pattern import SparsePattern, make_plan
+from ..safe_text import figure_text
 from .figures import new_figure
 
 #: Not attended, attended, the query itself.
@@ -21,7 +22,7 @@ def draw_patterns(
     prefix: int = 1,
     query: tuple[int, int] | None = None,
 ) -> Figure:
-    """One column a pattern: above who attends to whom, below what one patch attends to.
+    """One column per pattern: above who attends to whom, below what one patch attends to.
 
     Args:
         patterns: By their titles.
@@ -44,7 +45,9 @@ def draw_patterns(
             interpolation='antialiased',
             interpolation_stage='rgba',
         )
-        above.set_title(f'{title}\n{100 * plan.pairs / plan.tokens**2:.0f} % of all pairs', size=8)
+        above.set_title(
+            f'{figure_text(title)}\n{100 * plan.pairs / plan.tokens**2:.0f} % of all pairs', size=8
+        )
         seen = mask[prefix + row * grid[1] + column, prefix:].reshape(grid).astype(np.int64)
         seen[row, column] = 2
         below.imshow(seen, cmap=_COLOURS, vmin=0, vmax=2, interpolation='nearest')

@@ -1,0 +1,147 @@
+"""``images.jsonl``: what was measured, one line per image and model."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from .. import family
+from ..config import load_config
+from ..digests import content_digest, value_digest
+from ..json_lines import RecordFile
+from ..json_shape import ListOf, MapOf, mismatch
+from ..safe_text import readable
+from .subject import Subject
+from .summary import ModelSummary
+
+_NUMBER = (float, None)
+_LAYER = {
+    'index': int, 'name': str, 'whole': MapOf(_NUMBER), 'heads': MapOf(ListOf(_NUMBER)),
+}  # fmt: skip
+_RECORD = {
+    'image': str, 'content': str, 'model': str, 'grid': ListOf(int), 'prefix': ListOf(str),
+    'bound': float, 'layers': ListOf(_LAYER),
+}  # fmt: skip
+
+
+def file_name(file: Path) -> str:
+    """What a file is called in records."""
+    return readable(str(file))
+
+
+class ImageRecords(RecordFile):
+    """What was measured before, taken into the summaries, and what is measured now.
+
+    Args:
+        path: The file.
+        identity: What is measured.
+        summaries: Of each model, by name.
+        files: The images that are asked for; records of others are kept, but do not count.
+        overwrite: Start from scratch, whatever the file holds.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        identity: Mapping[str, Any],
+        summaries: Mapping[str, ModelSummary],
+        files: Sequence[Path],
+        overwrite: bool = False,
+    ) -> None:
+        self._summaries = summaries
+        self._files = {file_name(file): file for file in files}
+        self._content: dict[str, str] = {}
+        self._layouts: dict[str, Any] = {}
+        advice = 'Pass another --out, or replace what is there with --overwrite'
+        super().__init__(
+            path,
+            identity,
+            key=('image', 'model'),
+            take=self._take_in,
+            overwrite=overwrite,
+            advice=advice,
+        )
+
+    def content(self, name: str) -> str:
+        """Digest of an image file that is asked for; empty where it cannot be read."""
+        if name not in self._content:
+            try:
+                self._content[name] = content_digest(self._files[name])
+            except OSError:
+                self._content[name] = ''
+        return self._content[name]
+
+    def _take_in(self, record: dict[str, Any]) -> str | None:
+        wrong = mismatch(record, _RECORD)
+        if wrong is None and (record['model'] not in self._summaries or len(record['grid']) != 2):
+            wrong = 'it is not of a model of this run'
+        if wrong is None:
+            layout = _layout(record)
+            if not layout or layout != self._layouts.setdefault(record['model'], layout):
+                wrong = 'it has other layers, heads or measures than the lines before it'
+        if wrong is None and record['image'] in self._files:
+            if record['content'] != self.content(record['image']):
+                return f'{record["image"]} has changed since it was measured'
+            self._summaries[record['model']].add(record)
+        return wrong
+
+
+def _layout(record: Mapping[str, Any]) -> list:
+    """What two records must agree in for their mean to mean anything."""
+    return [
+        [
+            layer['index'],
+            layer['name'],
+            sorted(layer['whole']),
+            {name: len(values) for name, values in layer['heads'].items()},
+        ]
+        for layer in record['layers']
+    ]
+
+
+def identity_of(
+    configs: Sequence[str],
+    subjects: Sequence[Subject],
+    size: Sequence[int] | None,
+    percentiles: Sequence[float],
+) -> dict[str, Any]:
+    """Everything but the images that a figure depends on."""
+    return {
+        'models': {
+            f'model {subject.name}': value_digest(
+                [
+                    _architecture(config),
+                    weights_digest(subject.model),
+                    subject.mean,
+                    subject.std,
+                    subject.to_rgb,
+                    subject.size,
+                ]
+            )
+            for config, subject in zip(configs, subjects, strict=True)
+        },
+        'size': size,
+        'percentiles': [float(percent) for percent in percentiles],
+        'device': next(subjects[0].model.parameters()).device.type,
+        'software': family.software_versions(),
+    }
+
+
+def _architecture(config: str) -> Any:
+    """The model of a config file, or the name of a timm model."""
+    return load_config(config).get('model') if Path(config).is_file() else config
+
+
+def weights_digest(model: nn.Module) -> str:
+    """Tells models apart by every value in them, wherever their weights came from."""
+    digest = hashlib.sha256()
+    for name, tensor in model.state_dict().items():
+        digest.update(f'{name} {tensor.dtype} {tuple(tensor.shape)}'.encode())
+        flat = tensor.detach().cpu().contiguous().flatten()
+        digest.update(flat.view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:16]
