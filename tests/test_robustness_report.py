@@ -12,9 +12,17 @@ import numpy as np
 import pytest
 
 from cb_mm.errors import UserError
+from cb_mm.json_lines import plain
 from cb_mm.robustness.paper import TABLE_9, paper_figures
 from cb_mm.robustness.plots import draw_robustness
-from cb_mm.robustness.report import compare, read_results, summarize_records, write_report
+from cb_mm.robustness.report import (
+    check_comparable,
+    compare,
+    summarize_records,
+    write_report,
+)
+from cb_mm.robustness.results_file import read_compared, read_results
+from cb_mm.robustness.tables import markdown
 
 REPEATS = 5
 
@@ -24,6 +32,7 @@ def record(name, level=None, severity=None, repeat=0, random=False, miou=40.0, *
         'kind': 'cell', 'key': f'{name}={level}_{repeat}', 'corruption': name, 'level': level,
         'severity': severity, 'random': random, 'repeat': repeat, 'seed': 0, 'images': 10,
         'seconds': 2.0, 'metrics': {'aAcc': 80.0, 'mIoU': miou, 'mAcc': 50.0, **metrics},
+        'units': dict.fromkeys(('aAcc', 'mIoU', 'mAcc', *metrics), '%'),
         'upstream': {'mIoU': round(miou, 2)},
         'per_class': {'IoU': {'road': miou + 10, 'sky': miou - 10, 'never': None}},
         'per_image': 'scores/x.csv',
@@ -34,7 +43,14 @@ def table9(shift=0.0, config='mine.py', seed=0, **about):
     """A sweep of Table 9 whose noise is ±0.1 around its mean."""
     cells = ['clean', 'shot_noise=255', 'gaussian_noise=5', 'gaussian_noise=10',
              'gaussian_blur=1', 'gaussian_blur=2']  # fmt: skip
-    identity = {'data': 'd', 'images': 10, 'seed': seed, 'repeats': REPEATS, 'cells': cells}
+    identity = {
+        'data': 'd',
+        'annotations': 'a',
+        'images': 10,
+        'seed': seed,
+        'repeats': REPEATS,
+        'cells': cells,
+    }
     header = {'identity': identity, 'about': {'config': config, 'checkpoint': 'a/b.pth', **about}}
     rows = [record('clean', miou=44 + shift)]
     for name, level, miou in (
@@ -49,12 +65,19 @@ def table9(shift=0.0, config='mine.py', seed=0, **about):
 
 def severities(models=1):
     cells = ['clean', *(f'fog={s}' for s in (1.5, 2, 2.5, 3, 3.5)), 'snow=1']
-    identity = {'data': 'd', 'images': 10, 'seed': 0, 'repeats': 1, 'cells': cells}
+    identity = {
+        'data': 'd',
+        'annotations': 'a',
+        'images': 10,
+        'seed': 0,
+        'repeats': 1,
+        'cells': cells,
+    }
     rows = [record('clean', miou=50.0)]
     levels = (1.5, 2.0, 2.5, 3.0, 3.5)
     rows += [record('fog', level, s, miou=50.0 - 5 * s) for s, level in enumerate(levels, 1)]
     rows += [record('snow', 1.0, 1, miou=20.0)]
-    return {'identity': identity, 'about': {'config': 'mine.py'}}, rows
+    return {'identity': identity, 'about': {'config': 'mine.py', 'checkpoint': None}}, rows
 
 
 def test_json_holds_the_statistics(tmp_path):
@@ -212,6 +235,64 @@ def test_missing_values_are_no_figures(tmp_path):
         row['metrics']['mAcc'] = None
     assert '| –' in write_report(tmp_path, header, rows)
     json.loads((tmp_path / 'results.json').read_text(), parse_constant=pytest.fail)
+
+
+def places(node, path=()):
+    """The path of every key and every item in a JSON value."""
+    items = node.items() if isinstance(node, dict) else enumerate(node)
+    for key, value in items:
+        yield (*path, key)
+        if isinstance(value, (dict, list)):
+            yield from places(value, (*path, key))
+
+
+def changed(node, path, value):
+    """A copy with one value replaced, or left out where the new one is ``None``."""
+    copy = dict(node) if isinstance(node, dict) else list(node)
+    if len(path) > 1:
+        copy[path[0]] = changed(node[path[0]], path[1:], value)
+    elif value is GONE:
+        del copy[path[0]]
+    else:
+        copy[path[0]] = value
+    return copy
+
+
+GONE = object()
+REPLACEMENTS = (GONE, None, True, 0, 2.5, 1e300, 10**400, '$x', [], {}, [None], {'x': None})
+
+
+def test_any_value_missing_or_of_another_kind_in_another_results_file(tmp_path):
+    """One message, or a comparison that can be written: never a traceback."""
+    header, rows = severities()
+    header['identity']['cells'] += ['gaussian_noise=5']
+    rows = [rows[0], rows[1], *table9()[1][6:8]]  # clean, one severity, two repeats of a noise
+    for row in rows:
+        row['metrics'], row['units'] = {'mIoU': row['metrics']['mIoU']}, {'mIoU': '%'}
+    write_report(tmp_path / 'good', header, rows)
+    file = tmp_path / 'results.json'
+    good = json.loads((tmp_path / 'good' / 'results.json').read_text())
+    ours = summarize_records(header, rows)
+    messages, accepted, drawn, pictures = [], 0, set(), set()
+    for path in places(good):
+        for value in REPLACEMENTS:
+            try:
+                file.write_text(json.dumps(changed(good, path, value)))
+                other = read_compared(file)
+                check_comparable(header['identity'], other)
+            except UserError as error:
+                messages.append(str(error))
+                continue
+            accepted += 1
+            if (content := json.dumps(other)) not in drawn:
+                drawn.add(content)
+                results = plain({**ours, 'comparison': compare(ours, other)})
+                assert markdown(results).count('\n') > 10
+                if path[-1] not in pictures:  # drawing takes the longest
+                    pictures.add(path[-1])
+                    assert draw_robustness(results, other).startswith(b'\x89PNG')
+    assert all(text.startswith('--compare') and '\n' not in text for text in messages)
+    assert (len(messages) > 500, accepted > 200, len(drawn) > 20, len(pictures) > 5) == (True,) * 4
 
 
 def test_results_of_another_kind_are_refused(tmp_path):

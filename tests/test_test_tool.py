@@ -72,7 +72,7 @@ def test_killed_and_run_again_equals_undisturbed(seg, undisturbed, tmp_path):
     assert 3 <= len(finished) < 6, 'killed too late to show anything'
     again = run('test.py', *seg.words(*PLAN, '--out', out), cwd=tmp_path)
     assert again.returncode == 0, again.stderr
-    assert f'{len(finished) - 1} of 5 passes, by an earlier run; going on' in again.stdout
+    assert f'{len(finished) - 1} of 5 passes, by an earlier run; resuming' in again.stdout
     assert file.read_bytes().split(b'\n')[: len(finished)] == finished, 'times and all'
     assert scores(out) == scores(undisturbed)
 
@@ -96,7 +96,7 @@ def test_two_processes_give_the_same_figures(task, request, tmp_path):
 def test_refusal_with_two_processes_ends(seg, undisturbed, tmp_path):
     done = run('test.py', *seg.words('--out', undisturbed), cwd=tmp_path, processes=2)
     assert done.returncode != 0
-    assert done.stderr.count('holds the results of another test') == 1
+    assert done.stderr.count('holds the results of another run') == 1
     assert 'Error: ' not in done.stderr.split('holds the results')[0]
 
 

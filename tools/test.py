@@ -12,8 +12,8 @@ Examples:
   torchrun --nproc_per_node=8 tools/test.py CONFIG CHECKPOINT --suite table9 --launcher pytorch
 
 Clean images and deterministic corruptions are tested once, random ones --repeats times. Each
-finished pass is in results.jsonl at once; the same command again goes on after a kill. At the end
-there are results.md, .json, .csv, per_class.csv, robustness.png, and scores/ image by image.
+finished pass is in results.jsonl at once; the same command resumes after a kill. At the end there
+are results.md, .json, .csv, per_class.csv, robustness.png, and scores/ image by image.
 """
 
 from __future__ import annotations
@@ -61,12 +61,25 @@ def main(argv: list[str] | None = None) -> int:
 
     from cb_mm.errors import exit_code
     from cb_mm.robustness.sweep import SweepOptions, sweep
+    from cb_mm.signals import Stopped, signal_name
 
     try:
         return exit_code(lambda: sweep(SweepOptions(**options)))
-    except KeyboardInterrupt:
-        print('stopped: finished passes are kept; the same command goes on.', file=sys.stderr)
-        return 130
+    except KeyboardInterrupt:  # before the first pass
+        return stopped('SIGINT', 130)
+    except Stopped as stop:
+        return stopped(signal_name(stop.code - 128), stop.code)
+
+
+def stopped(signal: str, code: int) -> int:
+    """Say how to resume; returns the exit code."""
+    if os.environ.get('RANK', '0') == '0':
+        print(
+            f'stopped by {signal}: finished passes are kept and in the report; the same command '
+            'resumes.',
+            file=sys.stderr,
+        )
+    return code
 
 
 if __name__ == '__main__':

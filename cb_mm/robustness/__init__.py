@@ -1,7 +1,8 @@
 """Testing a model on clean and corrupted images, with statistics that say what they measure."""
 
 from .fgsm import attack_loss, fgsm
-from .report import read_results, write_report
+from .report import write_report
+from .results_file import read_results
 from .statistics import (
     Difference,
     MeanPerformance,

@@ -25,6 +25,7 @@ from ..corruption import ImageCorruption, corrupt_dataset_cfg
 from ..errors import UserError
 from ..sample_checks import step_lists
 from ..sample_guard import Collate, LoadFailure, load_failure
+from ..signals import leave_signals_to_parent
 from .identity import data_digest, image_path, short_names
 from .image_store import ImageStore, store_loaders
 from .jobs import Job
@@ -117,6 +118,7 @@ class SweepDataset(Dataset):
         self.dataset = DATASETS.build(corrupt_dataset_cfg(config, corruption))
         self.truth = DATASETS.build(truth_config) if truth_config else None
         steps = [step for steps in step_lists(self.dataset) for step in steps]
+        loaders = steps + [step for steps in step_lists(self.truth) for step in steps]
         self.corruptions = [step for step in steps if isinstance(step, SweepCorruption)]
         self.channel_order = self.corruptions[0].channel_order
         self.size = min(limit or len(self.dataset), len(self.dataset))
@@ -125,7 +127,7 @@ class SweepDataset(Dataset):
         infos = [self.dataset.get_data_info(i) for i in range(self.size)]
         self.names = short_names([image_path(info, i) for i, info in enumerate(infos)])
         remote = any(getattr(step, 'backend_args', None) for step in steps)
-        self.digest = data_digest(self.names, infos, local=not remote)
+        self.digest = data_digest(self.names, infos, loaders, local=not remote)
         for dataset in (self.dataset, self.truth):
             store_loaders(dataset, store, ignored)
 
@@ -219,7 +221,7 @@ class JobLoader:
 def labels_without_image(dataset: Any) -> list[str]:
     """Label maps of an mmseg data set that are not tested, since their image is not there.
 
-    Its images are what is in the folder: one that got lost is left out without a word.
+    Its images are what is in the folder: one that got lost is left out silently.
     """
     found = []
     for one in getattr(dataset, 'datasets', None) or [dataset]:
@@ -243,6 +245,7 @@ def _collate_of(config: Any) -> Callable:
 
 
 def _quiet_worker(_: int) -> None:
-    """One thread a worker: they are processes already."""
+    """One thread per worker: they are processes already. The main one decides when to stop."""
+    leave_signals_to_parent()
     cv2.setNumThreads(0)
     torch.set_num_threads(1)

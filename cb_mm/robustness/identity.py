@@ -1,21 +1,61 @@
-"""What was tested, in a few digits: results of different tests must never be mixed."""
+"""What was tested, in a few digits: results of different tests must never be mixed.
+
+Files count by their content: a data set may be copied or touched, and finished passes still hold,
+while a single pixel that changed makes it another test. Reading all files once costs less than
+decoding them, which every pass does.
+"""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from mmengine.config import Config
 
+from .. import family
+from ..digests import content_digest, value_digest
 from ..errors import UserError, require_name
 
 #: Settings of a data loader that do not change what is tested.
 _NEUTRAL = ('num_workers', 'persistent_workers', 'pin_memory', 'prefetch_factor', 'sampler',
             'timeout', 'multiprocessing_context', 'drop_last')  # fmt: skip
+_PARTS = ('model', 'data_preprocessor', 'default_scope', 'test_evaluator', 'test_cfg')
+
+
+def sweep_identity(
+    config: Config, checkpoint: str, tester: Any, jobs: Sequence[Any], seed: int, amp: bool
+) -> dict[str, Any]:
+    """Everything that a figure depends on; results of another identity are never mixed in.
+
+    Args:
+        config: as it is tested.
+        checkpoint: digest of the file.
+        tester: a ``ModelUnderTest``.
+        jobs: the passes.
+        seed: of the noise.
+        amp: half precision.
+    """
+    identity = {
+        'config': config_digest(config),
+        'checkpoint': checkpoint,
+        'data': tester.dataset.digest,
+        'annotations': evaluator_digest(config.test_evaluator),
+        'images': len(tester.dataset),
+        'seed': seed,
+        'repeats': max(job.repeat for job in jobs) + 1,
+        'cells': list(dict.fromkeys(job.cell.key for job in jobs)),
+        'device': next(tester.model.parameters()).device.type,
+        'software': family.software_versions(),
+    }
+    if amp:  # the only way to run that is meant to move figures
+        identity['amp'] = True
+    if tester.truth_config is not None:  # where an attack takes the labels from
+        root = config.test_dataloader.dataset.get('data_root')
+        identity['attack'] = settings_digest(tester.truth_config, root)
+    return identity
 
 
 def config_digest(config: Config) -> str:
@@ -23,35 +63,36 @@ def config_digest(config: Config) -> str:
 
     Where the data lie and how many workers load them does not matter.
     """
-    root = str(config.test_dataloader.get('dataset', {}).get('data_root') or '').rstrip('/')
+    loading = config.test_dataloader
+    parts = {key: config.get(key) for key in _PARTS}
+    parts['test_dataloader'] = {k: v for k, v in loading.items() if k not in _NEUTRAL}
+    return settings_digest(parts, (loading.get('dataset') or {}).get('data_root'))
+
+
+def settings_digest(settings: Any, root: str | None = None) -> str:
+    """Tells settings apart, wherever the folder ``root`` of the data lies."""
+    root = str(root or '').rstrip('/')
 
     def clean(node: Any) -> Any:
         if isinstance(node, Mapping):
-            return {str(k): clean(v) for k, v in node.items() if k not in ('data_root', *_NEUTRAL)}
+            return {str(k): clean(node[k]) for k in sorted(node, key=str) if k != 'data_root'}
         if isinstance(node, (list, tuple)):
             return [clean(item) for item in node]
         if root and isinstance(node, str) and f'{node}/'.startswith(f'{root}/'):
             return node[len(root) :].lstrip('/')  # a metric may name its file by the whole path
         return node
 
-    parts = {key: config.get(key) for key in ('model', 'test_dataloader', 'test_evaluator')}
-    parts['test_cfg'] = config.get('test_cfg')
-    text = json.dumps(clean(parts), sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return value_digest(clean(settings))
 
 
 def file_digest(path: str | Path) -> str:
-    """SHA-256 of a file, shortened to 16 digits; a UserError when it cannot be read."""
+    """SHA-256 of a checkpoint, shortened to 16 digits; a UserError when it cannot be read."""
     require_name(path, 'checkpoint')
     path = Path(path).expanduser()
     if not path.is_file():
         kind = 'is a folder, not a file' if path.is_dir() else 'does not exist'
         raise UserError(f'checkpoint {path} {kind}.')
-    digest = hashlib.sha256()
-    with path.open('rb') as stream:
-        while block := stream.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()[:16]
+    return content_digest(path)
 
 
 def image_path(info: dict, index: int) -> str:
@@ -74,26 +115,85 @@ def short_names(paths: Sequence[str]) -> list[str]:
     return [os.path.relpath(path, common).replace(os.sep, '/') for path in paths]
 
 
-def data_digest(names: Sequence[str], infos: Sequence[dict], local: bool = True) -> str:
-    """Tells data sets apart: names and sizes of images and label maps, or the annotations.
+def loaded_files(steps: Iterable[Any]) -> tuple[set[str], bool]:
+    """What a pipeline loads: keys of files that must be there, and whether it may load others.
+
+    A data set may name label maps that are not there, where its pipeline does not load them.
+    """
+    keys, others = {'img_path'}, False
+    for step in steps:
+        kind = type(step).__name__
+        if not kind.startswith('Load') or kind.startswith('LoadImage'):
+            continue
+        labels = getattr(step, 'with_seg', None)
+        if labels or ('Panoptic' in kind and getattr(step, 'with_mask', False)):
+            keys.add('seg_map_path')
+        others = others or labels is None
+    return keys, others
+
+
+def data_digest(
+    names: Sequence[str], infos: Sequence[dict], steps: Iterable[Any], local: bool = True
+) -> str:
+    """Tells data sets apart: names and content of images and label maps, and all annotations.
 
     Args:
         names: of the images.
         infos: what the data set knows about each.
-        local: the files lie on disk; they are then looked at, and a missing one is an error.
+        steps: of the pipelines that load them.
+        local: the files lie on disk; they are then read, and a missing one is an error.
     """
+    keys, others = loaded_files(steps)
     total = hashlib.sha256()
     for name, info in zip(names, infos, strict=True):
-        files = (info.get('img_path'), info.get('seg_map_path'))
-        sizes = [_file_size(file) if local and file else None for file in files]
-        total.update(json.dumps([name, *sizes, info.get('instances')], default=str).encode())
+        facts, files = {}, {}
+        for key, value in info.items():
+            if not key.endswith(('_path', '_prefix')):
+                facts[key] = value
+            elif local and value and (key in keys or others):
+                files[key] = [_known_content(file, key in keys) for file in _listed(value)]
+        total.update(value_digest([name, files, facts]).encode())
     return total.hexdigest()[:16]
 
 
-def _file_size(path: Any) -> int | None:
+def evaluator_digest(settings: Any) -> str:
+    """Content of the files that the metrics read: annotations, and folders of label maps."""
+    found = []
+    for key, value in _texts(settings):
+        if key.startswith('out'):  # outfile_prefix, output_dir: written, not read
+            continue
+        if os.path.isfile(value):
+            found.append([key, content_digest(value)])
+        elif key == 'seg_prefix' and os.path.isdir(value):
+            files = sorted(file for file in Path(value).rglob('*') if file.is_file())
+            found += [[str(f.relative_to(value)), content_digest(f)] for f in files]
+    return value_digest(found)
+
+
+def _texts(node: Any, key: str = '') -> Iterator[tuple[str, str]]:
+    """Every text in a config, with the key that it is under."""
+    if isinstance(node, Mapping):
+        for name, value in node.items():
+            yield from _texts(value, str(name))
+    elif isinstance(node, (list, tuple)):
+        for value in node:
+            yield from _texts(value, key)
+    elif isinstance(node, str):
+        yield key, node
+
+
+def _listed(value: Any) -> Collection:
+    return value if isinstance(value, (list, tuple)) else (value,)
+
+
+def _known_content(path: Any, needed: bool) -> str | None:
     if not isinstance(path, (str, os.PathLike)):
         return None
     try:
-        return os.path.getsize(path)
+        return content_digest(path)
     except OSError as error:
-        raise UserError(f'{path} of the test data does not exist.') from error
+        if not needed:
+            return None
+        missing = isinstance(error, FileNotFoundError)
+        reason = 'does not exist' if missing else f'cannot be read: {error.strerror}'
+        raise UserError(f'{path} of the test data {reason}.') from error

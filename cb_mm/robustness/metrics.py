@@ -21,6 +21,7 @@ from mmengine.structures import BaseDataElement
 
 from ..errors import UserError
 from .classification import accuracy_by_class, accuracy_by_image
+from .units import PERCENT, in_percent
 
 #: Metrics that tables and figures show, where there are any of them: name -> how people call it.
 HEADLINES = {'mIoU': 'mIoU', 'bbox_mAP': 'box AP', 'segm_mAP': 'mask AP', 'top1': 'top-1'}
@@ -33,13 +34,15 @@ class Scores:
 
     Attributes:
         upstream: exactly what mmseg's or mmdet's testing returns, rounded as it rounds.
-        metrics: the same without rounding, in per cent.
+        metrics: the same without rounding; in per cent where the unit is known.
+        units: metric -> '%', or None where its unit is not known.
         per_class: metric -> class -> value in per cent, NaN where a class does not occur.
         per_image: metric -> one value an image in per cent, in the order of the data set.
     """
 
     upstream: dict[str, float] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
+    units: dict[str, str | None] = field(default_factory=dict)
     per_class: dict[str, dict[str, float]] = field(default_factory=dict)
     per_image: dict[str, list[float]] = field(default_factory=dict)
 
@@ -100,15 +103,42 @@ def _evaluate(metric: BaseMetric, results: list, limited: bool, scores: Scores) 
         upstream = metric.compute_metrics(results)
     if metric.prefix:
         upstream = {f'{metric.prefix}/{key}': value for key, value in upstream.items()}
-    scores.upstream.update({key: float(value) for key, value in upstream.items()})
+    upstream = _numbers(metric, upstream)
+    scores.upstream.update(upstream)
     if 'IoUMetric' in names:
         _add_iou(metric, results, scores)
-    elif coco:
+    elif coco and _gives_ap(metric, evaluations):
         _add_coco(metric, evaluations, [truth['img_id'] for truth, _ in results], scores)
     elif 'Accuracy' in names and 'pred_score' in results[0]:
         _add_accuracy(metric, results, scores)
     else:
-        scores.metrics.update(scores.upstream)
+        values, units = in_percent(metric, upstream)
+        for name in values:
+            short = name.removeprefix('coco/') if coco else name
+            scores.metrics[short], scores.units[short] = values[name], units[name]
+    scores.units = {name: scores.units.get(name, PERCENT) for name in scores.metrics}
+
+
+def _numbers(metric: Any, figures: Mapping[str, Any]) -> dict[str, float]:
+    """The figures that are one number each; some metrics also return lists and matrices."""
+    found = {}
+    for key, value in figures.items():
+        with contextlib.suppress(TypeError, ValueError, RuntimeError):
+            found[key] = float(value)
+    if not found:
+        raise UserError(
+            f'{type(metric).__name__} gives no figure that is one number, so there is nothing to '
+            'put in a table. Change its options in test_evaluator.'
+        )
+    return found
+
+
+def _gives_ap(metric: Any, evaluations: list) -> bool:
+    """Whether CocoMetric itself computed AP; a subclass may have a program of its own."""
+    from mmdet.evaluation import CocoMetric
+
+    own = type(metric).compute_metrics is CocoMetric.compute_metrics
+    return bool({'bbox', 'segm'} & set(metric.metrics)) and (bool(evaluations) or own)
 
 
 def _add_iou(metric: Any, results: list, scores: Scores) -> None:
@@ -143,6 +173,8 @@ def _add_coco(metric: Any, evaluations: list, ids: list, scores: Scores) -> None
         evaluation = by_type.get(kind)
         if evaluation is None:  # upstream gives up when nothing at all was detected: AP is 0
             scores.metrics.update({f'{name}_{item}': 0.0 for item in _COCO_STATS[:3]})
+            # By size too, but for sizes of which there is no object, and who knows which those are.
+            scores.metrics.update({f'{name}_{item}': np.nan for item in _COCO_STATS[3:]})
             scores.per_class[f'{name}_AP'] = _named(classes, [0.0] * len(classes))
             scores.per_image[f'{name}_AP'] = [0.0] * len(ids)
             continue

@@ -10,8 +10,10 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from ..safe_text import figure_text
 from .jobs import words
 from .metrics import HEADLINES
+from .units import PERCENT
 
 # Okabe and Ito's colours stay apart for colour-blind readers; styles tell metrics apart.
 _COLOURS = ('#0072B2', '#E69F00')
@@ -27,10 +29,15 @@ def draw_robustness(results: Mapping[str, Any], other: Mapping[str, Any] | None 
         results: content of a ``results.json``.
         other: that of another model, to be drawn beside it.
     """
-    models = [(results.get('comparison', {}).get('this') or results['model'], results)]
+    labels = results.get('comparison') or {'this': results['model']}
+    models = [(figure_text(labels['this']), results)]
     if other is not None:
-        models.append((results.get('comparison', {}).get('other') or other['model'], other))
-    names = [n for n in results['headline'] if all(n in model['headline'] for _, model in models)]
+        models.append((figure_text(labels.get('other') or other['model']), other))
+    names = [
+        name
+        for name in results['headline']
+        if all(model['units'].get(name, '') == results['units'][name] for _, model in models)
+    ]
     bars = [c for c in results['cells'] if c['severity'] is None]
     curves = list(dict.fromkeys(c['corruption'] for c in results['cells'] if c['severity']))
     bars = bars if len(bars) > 1 or not curves else []
@@ -46,7 +53,7 @@ def draw_robustness(results: Mapping[str, Any], other: Mapping[str, Any] | None 
     if bars:
         axes = parts[0].subplots(1, max(len(names), 1), squeeze=False, sharey=True)[0]
         for axis, name in zip(axes, names, strict=False):
-            _draw_bars(axis, bars, models, name)
+            _draw_bars(axis, bars, models, name, _axis_title([name], results))
         if len(models) > 1:
             handles, labels = axes[0].get_legend_handles_labels()
             parts[0].legend(handles, labels, loc='outside upper center', ncols=2, frameon=False,
@@ -76,9 +83,18 @@ def _value(model: Mapping[str, Any], key: str, name: str) -> tuple[float, float]
     return None
 
 
-def _draw_bars(axis: Axes, cells: Sequence[Mapping], models: Sequence, name: str) -> None:
+def _axis_title(names: Sequence[str], results: Mapping[str, Any]) -> str:
+    """What an axis shows, with the unit where it is known."""
+    text = ', '.join(HEADLINES.get(name, name) for name in names)
+    known = names and all(results['units'][name] == PERCENT for name in names)
+    return figure_text(f'{text} (%)' if known else text)
+
+
+def _draw_bars(
+    axis: Axes, cells: Sequence[Mapping], models: Sequence, name: str, title: str
+) -> None:
     thickness = 0.8 / len(models)
-    longest = 0.0
+    longest = lowest = 0.0
     for number, (label, model) in enumerate(models):
         colour = _COLOURS[number]
         for row, cell in enumerate(cells):
@@ -96,14 +112,14 @@ def _draw_bars(axis: Axes, cells: Sequence[Mapping], models: Sequence, name: str
             ground = dict(facecolor='white', edgecolor='none', pad=0.4)  # over the clean line
             end = dict(xy=(mean + half, place), xytext=(5, 0), textcoords='offset points')
             axis.annotate(text, **end, va='center', fontsize=7.5, bbox=ground)
-            longest = max(longest, mean + half)
+            longest, lowest = max(longest, mean + half), min(lowest, mean - half)
         clean = _value(model, 'clean', name)
         if clean:
             axis.axvline(clean[0], color=colour, lw=1, ls=':', zorder=0)
-    axis.set_yticks(range(len(cells)), [cell['title'] for cell in cells], fontsize=8)
+    axis.set_yticks(range(len(cells)), [figure_text(cell['title']) for cell in cells], fontsize=8)
     axis.set_ylim(len(cells) - 0.4, -0.6)
-    axis.set_xlim(0, (longest or 1) * 1.28)  # room for the figures
-    axis.set_xlabel(f'{HEADLINES.get(name, name)} (%)', fontsize=8)
+    axis.set_xlim(min(lowest * 1.28, 0), (longest or 1) * 1.28)  # room for the figures
+    axis.set_xlabel(title, fontsize=8)
     axis.tick_params(axis='x', labelsize=8)
     axis.spines[['top', 'right']].set_visible(False)
 
@@ -125,7 +141,8 @@ def _draw_curves(
                 if not points:
                     continue
                 x, mean, half = zip(*points, strict=True)
-                text = ', '.join(([label] if len(models) > 1 else []) + [HEADLINES.get(name, name)])
+                shown = figure_text(HEADLINES.get(name, name))
+                text = ', '.join(([label] if len(models) > 1 else []) + [shown])
                 lines[text] = axis.errorbar(
                     x, mean, yerr=half, color=_COLOURS[number], ls=_STYLES[style % 3],
                     marker=_MARKERS[number], ms=3.5, lw=1.3, capsize=2,
@@ -135,8 +152,7 @@ def _draw_curves(
         axis.grid(alpha=0.25, lw=0.6)
         axis.spines[['top', 'right']].set_visible(False)
     axes.flat[0].set_ylim(bottom=0)
-    what = ', '.join(HEADLINES.get(name, name) for name in names)
-    part.supylabel(f'{what} (%)', fontsize=8)
+    part.supylabel(_axis_title(names, models[0][1]), fontsize=8)
     part.supxlabel('severity', fontsize=8)
     if len(lines) > 1:
         part.legend(lines.values(), lines.keys(), loc='outside upper center', ncols=2,

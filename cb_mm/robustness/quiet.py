@@ -43,7 +43,7 @@ class QuietLog(io.TextIOBase):
         """Go on in this file, after what it holds already."""
         if self.keep:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = path.open('a', encoding='utf-8')
+            self._file = path.open('a', encoding='utf-8', errors='backslashreplace')
             self.write(''.join(self._early))
             self._early.clear()
 

@@ -1,13 +1,11 @@
 """From the records of a sweep to files for people and for other programs.
 
-``results.json`` holds everything, ``results.csv`` one line a cell and metric, ``per_class.csv`` one
-line a class, ``results.md`` tables to paste, ``robustness.png`` the picture.
+``results.json`` holds everything, ``results.csv`` one line per cell and metric, ``per_class.csv``
+one line per class, ``results.md`` tables to paste, ``robustness.png`` the picture.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -16,16 +14,15 @@ from typing import Any
 
 from ..atomic import write_atomically
 from ..errors import UserError
+from ..json_lines import plain
+from ..safe_text import csv_text
 from .jobs import CLEAN, title
 from .metrics import HEADLINES
 from .paper import paper_figures
 from .plots import draw_robustness
-from .records import plain
+from .results_file import FORMAT, VERSION
 from .statistics import WHAT_REPEATS_MEASURE, difference, mean_performance, retention, summarize
 from .tables import markdown
-
-FORMAT = 'cb_mm robustness results'
-VERSION = 1
 
 
 def write_report(
@@ -40,7 +37,7 @@ def write_report(
         folder: where to.
         header: first record of ``results.jsonl``.
         records: the finished passes.
-        other: results of another model (see ``read_results``) to compare with.
+        other: results of another model (see ``read_compared``) to compare with.
 
     Returns:
         The text of ``results.md``.
@@ -86,6 +83,7 @@ def summarize_records(
         'about': about,
         'identity': identity,
         'headline': shown,
+        'units': next(iter(cells.values()))['units'] if cells else {},
         'cells': list(cells.values()),
         'summary': {name: value for name, value in summary.items() if value},
         'paper': paper_figures(about),
@@ -105,7 +103,7 @@ def _summarize_cell(key: str, records: Sequence[Mapping[str, Any]]) -> dict[str,
     for name in first['metrics']:
         values = [record['metrics'].get(name) for record in records]
         if any(value is None for value in values):  # no object of this size, no such class
-            metrics[name] = {'n': len(values), 'mean': None}
+            metrics[name] = {'n': len(values), 'mean': None, 'std': None, 'low': None, 'high': None}
         else:
             metrics[name] = asdict(summarize(values))
         metrics[name]['values'] = values
@@ -117,6 +115,7 @@ def _summarize_cell(key: str, records: Sequence[Mapping[str, Any]]) -> dict[str,
         'repeats': [record['repeat'] for record in records],
         'seconds': sum(record['seconds'] for record in records),
         'metrics': metrics,
+        'units': first['units'],
         'per_class': {
             name: {label: _mean([r['per_class'][name][label] for r in records]) for label in row}
             for name, row in first['per_class'].items()
@@ -152,31 +151,10 @@ def model_name(about: Mapping[str, Any]) -> str:
     return f'{stem} ({schedule})' if schedule else stem
 
 
-def read_results(path: str | Path) -> dict[str, Any]:
-    """Read the ``results.json`` of a finished sweep, or of the folder it lies in."""
-    path = Path(path)
-    if path.is_dir():
-        path = path / 'results.json'
-    if not path.is_file():
-        raise UserError(f'--compare {path} does not exist; give the results.json of another test.')
-    try:
-        results = json.loads(path.read_text(encoding='utf-8'))
-    except ValueError as error:
-        raise UserError(f'--compare {path} is no JSON file ({error}).') from error
-    if not isinstance(results, dict) or results.get('format') != FORMAT:
-        raise UserError(f'--compare {path} was not written by tools/test.py.')
-    if results.get('version') != VERSION:
-        raise UserError(
-            f'--compare {path} is of version {results.get("version")}; this one reads {VERSION}. '
-            'Run its test again: finished passes are not repeated.'
-        )
-    return results
-
-
 def check_comparable(identity: Mapping[str, Any], other: Mapping[str, Any]) -> None:
     """Two models can be compared on the same images alone; a UserError otherwise."""
     there = other['identity']
-    if there['data'] != identity['data']:
+    if (there['data'], there['annotations']) != (identity['data'], identity['annotations']):
         raise UserError(
             f'--compare: {other["model"]} was tested on other images ({there["images"]}, here '
             f'{identity["images"]}). Test both on the same data, with the same --limit.'
@@ -185,7 +163,11 @@ def check_comparable(identity: Mapping[str, Any], other: Mapping[str, Any]) -> N
 
 def compare(results: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
     """Two models, cell by cell: this one, the other one, and this one minus the other one."""
-    names = [name for name in results['headline'] if name in other['headline']]
+    names = [
+        name
+        for name in results['headline']
+        if name in other['headline'] and results['units'][name] == other['units'][name]
+    ]
     theirs = {cell['key']: cell for cell in other['cells']}
     same_seed = results['identity']['seed'] == other['identity']['seed']
     rows = []
@@ -235,7 +217,7 @@ def _results_csv(results: Mapping[str, Any]) -> str:
                     cell['retention'].get(name),
                 ]
             )
-    return _csv(rows)
+    return csv_text(rows)
 
 
 def _per_class_csv(results: Mapping[str, Any]) -> str:
@@ -244,7 +226,7 @@ def _per_class_csv(results: Mapping[str, Any]) -> str:
     for name, row in (cells[0]['per_class'] if cells else {}).items():
         for label in row:
             rows.append([name, label, *(c['per_class'].get(name, {}).get(label) for c in cells)])
-    return _csv(rows)
+    return csv_text(rows)
 
 
 def _comparison_csv(comparison: Mapping[str, Any]) -> str:
@@ -256,10 +238,4 @@ def _comparison_csv(comparison: Mapping[str, Any]) -> str:
         gap = row['difference']
         means = row['this']['mean'], row['other']['mean'], gap['mean']
         rows.append([row['key'], row['metric'], *means, gap['low'], gap['high'], gap['method']])
-    return _csv(rows)
-
-
-def _csv(rows: Sequence[Sequence[Any]]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator='\n').writerows(rows)
-    return text.getvalue()
+    return csv_text(rows)

@@ -1,17 +1,14 @@
 """Test a model on clean and corrupted images, and never lose a result.
 
 The model is built and loaded once. Every finished pass is on disk before the next one starts, and
-the same command again goes on where it was stopped.
+the same command resumes where it was stopped.
 """
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import json
 import math
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +19,13 @@ from typing import Any
 
 import torch
 from mmengine.config import Config
-from mmengine.dist import broadcast_object_list, get_world_size, init_dist, is_main_process
+from mmengine.dist import (
+    all_gather_object,
+    broadcast_object_list,
+    get_world_size,
+    init_dist,
+    is_main_process,
+)
 from tqdm import tqdm
 
 from .. import family
@@ -33,14 +36,17 @@ from ..errors import UserError
 from ..normalization import set_normalization
 from ..run_errors import explained
 from ..runner import RunOptions, check_data, prepare_config, start_processes
+from ..safe_text import csv_text
+from ..signals import Stopped, StopRequest, stop_on_signals
 from ..speed import speed_up
-from .data import labels_without_image
-from .identity import config_digest, file_digest
-from .jobs import FGSM, Job, count, plan_cells, plan_jobs
+from .banner import start_banner
+from .identity import file_digest, sweep_identity
+from .jobs import FGSM, Job, plan_cells, plan_jobs
 from .metrics import HEADLINES, Scores
 from .quiet import quiet
-from .records import RecordFile
-from .report import check_comparable, read_results, write_report
+from .records import SweepRecords, job_facts
+from .report import check_comparable, write_report
+from .results_file import read_compared
 from .tester import ModelUnderTest, metric_configs
 
 
@@ -70,14 +76,18 @@ class _Bar(tqdm):
 
 
 def sweep(options: SweepOptions) -> Path:
-    """Everything that ``tools/test.py`` does. Returns the folder of the results."""
+    """Everything that ``tools/test.py`` does. Returns the folder of the results.
+
+    Raises:
+        Stopped: a signal asked for the end; there is a report of what is finished.
+    """
     cells = plan_cells(options.suite, options.corruption, options.severity, options.fgsm)
     jobs = plan_jobs(cells, options.repeats)
     if options.limit is not None and options.limit < 1:
         raise UserError(f'--limit {options.limit}: at least one image is needed.')
     if options.cache_mb < 0:
         raise UserError(f'--cache-mb {options.cache_mb} is negative; 0 keeps nothing in memory.')
-    other = read_results(options.compare) if options.compare else None
+    other = read_compared(options.compare) if options.compare else None
     checkpoint = file_digest(options.checkpoint)
     with building(options.config):
         config = prepare_config(options, test_set=options.test_set)
@@ -108,35 +118,31 @@ def sweep(options: SweepOptions) -> Path:
                 allow_mismatch=options.allow_broadcast_mismatch,
             )
         speed_up(tester.model, options.channels_last, options.compile)
-        identity = {
-            'config': config_digest(config),
-            'checkpoint': checkpoint,
-            'data': tester.dataset.digest,
-            'images': len(tester.dataset),
-            'seed': options.seed or 0,
-            'repeats': max(job.repeat for job in jobs) + 1,
-            'cells': [cell.key for cell in cells],
-        }
-        if options.amp:  # the only way to run that is meant to move figures
-            identity['amp'] = True
+        identity = sweep_identity(config, checkpoint, tester, jobs, options.seed or 0, options.amp)
         if other is not None:
             check_comparable(identity, other)
         out = Path(options.out or _default_folder(config, options, identity))
         if not main:
-            _follow(tester)
+            with stop_on_signals() as stop:
+                _follow(tester, stop)
             torch.distributed.destroy_process_group()
             return out
         try:
-            records = RecordFile(out / 'results.jsonl', identity, _about(config, options, tester))
+            about = _about(config, options, tester)
+            records = SweepRecords(out / 'results.jsonl', identity, about, jobs)
         except UserError:
             broadcast_object_list([None])  # the other processes wait for the plan
             raise
-        kept = 'What was finished is kept; the same command goes on.'
-        with records, explained(config, loader='test_dataloader', after=lambda: kept, folder=out):
+        kept = 'What was finished is kept; the same command resumes.'
+        with (
+            records,
+            explained(config, loader='test_dataloader', after=lambda: kept, folder=out),
+            stop_on_signals() as stop,
+        ):
             log.open(out / 'test.log')
             try:
-                _lead(tester, jobs, records, options, console)
-            except KeyboardInterrupt:
+                _lead(tester, jobs, records, options, console, stop)
+            except Stopped:
                 if records.cells:  # a report of what there is
                     write_report(out, records.header, records.cells, other)
                 raise
@@ -150,17 +156,18 @@ def sweep(options: SweepOptions) -> Path:
 def _lead(
     tester: ModelUnderTest,
     jobs: Sequence[Job],
-    records: RecordFile,
+    records: SweepRecords,
     options: SweepOptions,
     console: Any,
+    stop: StopRequest,
 ) -> None:
-    """Run what is left to do, on the main process."""
-    done = {record['key'] for record in records.cells}
-    unfinished = [job for job in jobs if job.key not in done]
+    """Run what is left to do, on the main process, until a signal asks for the end."""
+    unfinished = [job for job in jobs if job.key not in records]
     # Pictures that were asked for later are made without touching the record.
-    pending = [job for job in jobs if job.key not in done or tester.lacks_pictures(job)]
+    pending = [job for job in jobs if job in unfinished or tester.lacks_pictures(job)]
     broadcast_object_list([pending])
-    _print_start(tester, jobs, len(jobs) - len(unfinished), records, options, console)
+    done = len(jobs) - len(unfinished)
+    print(start_banner(tester, jobs, done, records, options), file=console, flush=True)
     bar = _Bar(
         total=len(pending) * len(tester.dataset),
         unit='image',
@@ -174,10 +181,11 @@ def _lead(
         for number, job in enumerate(pending, 1):
             bar.set_description(f'{number}/{len(pending)} {job.key}', refresh=False)
             started = time.perf_counter()
-            scores = tester.run(job, _whole_team(bar))
+            scores = tester.run(job, _progress(bar, stop))
             seconds = time.perf_counter() - started
             bar.n = number * len(tester.dataset)
-            if job.key in done:
+            if job.key in records:
+                _end_together(stop)
                 continue
             file = Path('scores') / f'{job.key}.csv'
             _write_image_scores(records.path.parent / file, tester.dataset.names, scores)
@@ -189,9 +197,10 @@ def _lead(
             line = f'[{len(records.cells)}/{len(jobs)}] {job.cell.label}{repeat}: {figures}'
             bar.write(f'{line}  ({seconds:.1f} s)', file=console)
             console.flush()
+            _end_together(stop)
 
 
-def _follow(tester: ModelUnderTest) -> None:
+def _follow(tester: ModelUnderTest, stop: StopRequest) -> None:
     """Run the same jobs as the main process."""
     plan: list[Any] = [None]
     broadcast_object_list(plan)
@@ -199,11 +208,25 @@ def _follow(tester: ModelUnderTest) -> None:
         raise SystemExit(2)  # the main process says why
     for job in plan[0]:
         tester.run(job)
+        _end_together(stop)
 
 
-def _whole_team(bar: tqdm) -> Callable[[int], Any]:
-    """Progress of all processes, judged by this one."""
-    return lambda images: bar.update(min(images * get_world_size(), bar.total - bar.n))
+def _progress(bar: tqdm, stop: StopRequest) -> Callable[[int], Any]:
+    """Progress of all processes, judged by this one; a process alone may stop after any batch."""
+
+    def after_batch(images: int) -> None:
+        bar.update(min(images * get_world_size(), bar.total - bar.n))
+        if stop.number and get_world_size() == 1:
+            raise Stopped(stop.number)
+
+    return after_batch
+
+
+def _end_together(stop: StopRequest) -> None:
+    """After a pass, which all processes finish together: end if any of them was asked to."""
+    for number in all_gather_object(stop.number):
+        if number:
+            raise Stopped(number)
 
 
 def headline(scores: Scores) -> list[tuple[str, float]]:
@@ -216,17 +239,13 @@ def _record(
     job: Job, scores: Scores, images: int, seconds: float, file: str, options: SweepOptions
 ) -> dict[str, Any]:
     return {
-        'key': job.key,
-        'corruption': job.cell.name,
-        'level': job.cell.level,
-        'severity': job.cell.severity,
-        'random': job.cell.random,
-        'repeat': job.repeat,
+        **job_facts(job),
         'seed': options.seed or 0,
         'images': images,
         'seconds': round(seconds, 3),
         'finished': datetime.now(timezone.utc).isoformat(timespec='milliseconds'),
         'metrics': scores.metrics,
+        'units': scores.units,
         'upstream': scores.upstream,
         'per_class': scores.per_class,
         'per_image': file,
@@ -234,12 +253,9 @@ def _record(
 
 
 def _write_image_scores(path: Path, names: Sequence[str], scores: Scores) -> None:
-    table = io.StringIO()
-    writer = csv.writer(table, lineterminator='\n')
-    writer.writerow(['image', *scores.per_image])
-    for row in zip(names, *scores.per_image.values(), strict=True):
-        writer.writerow(['' if isinstance(x, float) and math.isnan(x) else x for x in row])
-    write_atomically(path, table.getvalue())
+    rows = zip(names, *scores.per_image.values(), strict=True)
+    known = (['' if isinstance(x, float) and math.isnan(x) else x for x in row] for row in rows)
+    write_atomically(path, csv_text([['image', *scores.per_image], *known]))
 
 
 def _default_folder(config: Config, options: SweepOptions, identity: Mapping[str, Any]) -> Path:
@@ -264,37 +280,3 @@ def _about(config: Config, options: SweepOptions, tester: ModelUnderTest) -> dic
         'device': next(tester.model.parameters()).device.type,
         'processes': get_world_size(),
     }
-
-
-def _print_start(
-    tester: ModelUnderTest,
-    jobs: Sequence[Job],
-    done: int,
-    records: RecordFile,
-    options: SweepOptions,
-    console: Any,
-) -> None:
-    size, batch = len(tester.dataset), len(tester.loader.batches.batches[0])
-    device = next(tester.model.parameters()).device.type
-    cells = list(dict.fromkeys(job.cell.key for job in jobs))
-    shown = ', '.join(cells[:8]) + (f', … {len(cells)} in all' if len(cells) > 8 else '')
-    repeats = max(job.repeat for job in jobs) + 1
-    rows = {
-        'config': options.config,
-        'checkpoint': options.checkpoint,
-        'images': f'{size}, {batch} a batch, on {device} × {get_world_size()}',
-        'cells': shown,
-        'passes': f'{len(jobs)}' + (f' ({repeats} repeats of random cells)' if repeats > 1 else ''),
-        'memory': f'decoded images stay in memory, up to {options.cache_mb} MiB a process',
-        'results': os.path.join(records.path.parent, ''),
-    }
-    if done:
-        rows['done'] = f'{done} of {len(jobs)} passes, by an earlier run; going on'
-    lonely = labels_without_image(tester.dataset.dataset)
-    if lonely:
-        rows['note'] = (
-            f'{count(len(lonely), "label map")} without an image, such as {lonely[0]}: not tested'
-        )
-    width, rule = max(map(len, rows)), '-' * 72
-    text = [rule, *(f'{name:<{width}}  {value}' for name, value in rows.items()), rule]
-    print('\n'.join(text), file=console, flush=True)

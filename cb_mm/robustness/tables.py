@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..safe_text import markdown_code, markdown_text
 from .jobs import count, words
 from .metrics import HEADLINES
+from .units import PERCENT
 
 #: What else is shown beside a headline, where there is room: metric -> column.
 _BESIDE = {
@@ -21,10 +23,12 @@ def markdown(results: Mapping[str, Any]) -> str:
     """The whole text of ``results.md``."""
     about, identity = results['about'], results['identity']
     corrupted = len(results['cells']) > 1
+    model = markdown_text(results['model'])
     parts = [
-        f'## {results["model"]} under corruption' if corrupted else f'## {results["model"]}',
-        f'Checkpoint `{about.get("checkpoint")}`, {identity["images"]} images of '
-        f'{about.get("dataset")}, seed {identity["seed"]}. All figures in per cent.',
+        f'## {model} under corruption' if corrupted else f'## {model}',
+        f'Checkpoint {markdown_code(about.get("checkpoint"))}, {identity["images"]} images of '
+        f'{markdown_text(about.get("dataset"))}, seed {identity["seed"]}. '
+        f'{units_line(results["units"], results["headline"])}',
     ]
     level_cells = [cell for cell in results['cells'] if cell['severity'] is None]
     severity_cells = [cell for cell in results['cells'] if cell['severity'] is not None]
@@ -39,6 +43,14 @@ def markdown(results: Mapping[str, Any]) -> str:
         parts.append(_comparison_table(results['comparison'], results['headline']))
     parts.append(_notes(results))
     return '\n\n'.join(part for part in parts if part)
+
+
+def units_line(units: Mapping[str, str | None], headline: Sequence[str]) -> str:
+    """In which unit the figures of the tables are."""
+    if all(units[name] == PERCENT for name in headline):
+        return 'All figures in per cent.'
+    unknown = ', '.join(markdown_text(name) for name in headline if units[name] != PERCENT)
+    return f'Figures of {unknown} as the metric gives them, in its own unit.'
 
 
 def _levels_table(cells: Sequence[Mapping], results: Mapping[str, Any]) -> str:
@@ -97,8 +109,8 @@ def _overall_line(overall: Mapping[str, Any] | None, name: str) -> str:
     what = 'severities 1 to 5' if overall['complete'] else f'the measured severities ({severities})'
     relative = '' if overall['rpc'] is None else f', rPC {100 * overall["rpc"]:.2f} %'
     return (
-        f'mPC {overall["mpc"]:.2f}{relative}: {_title(name)} averaged over {what} and '
-        f'{count(overall["corruptions"], "corruption")}, and its ratio to clean images.'
+        f'mPC {overall["mpc"]:.2f}{relative}: {markdown_text(_title(name))} averaged over {what} '
+        f'and {count(overall["corruptions"], "corruption")}, and its ratio to clean images.'
     )
 
 
@@ -115,10 +127,11 @@ def _comparison_table(comparison: Mapping[str, Any], headline: Sequence[str]) ->
         figures = [_figure(row['this']), _figure(row['other']), f'{gap["mean"]:+.2f}']
         metric = [_title(row['metric'])] if several else []
         rows.append([row['title'], *metric, *figures, interval, how])
-    parts = [f'### {comparison["this"]} minus {comparison["other"]}', _table(head, rows)]
+    first, second = (markdown_text(comparison[side]) for side in ('this', 'other'))
+    parts = [f'### {first} minus {second}', _table(head, rows)]
     if comparison['not_in_other']:
-        missing = '; '.join(comparison['not_in_other'])
-        parts.append(f'Not measured for {comparison["other"]}: {missing}.')
+        missing = '; '.join(map(markdown_text, comparison['not_in_other']))
+        parts.append(f'Not measured for {second}: {missing}.')
     return '\n\n'.join(parts)
 
 
@@ -159,10 +172,11 @@ def _figure(values: Mapping[str, Any] | None) -> str:
     return f'{values["mean"]:.2f} ± {(values["high"] - values["low"]) / 2:.2f}'
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(len(str(row[i])) for row in (head, *rows)) for i in range(len(head))]
+def _table(head: Sequence[object], rows: Sequence[Sequence[object]]) -> str:
+    cells = [[markdown_text(cell) for cell in row] for row in (head, *rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = [
-        '| ' + ' | '.join(str(c).ljust(w) for c, w in zip(row, widths, strict=True)) + ' |'
-        for row in (head, *rows)
+        '| ' + ' | '.join(c.ljust(w) for c, w in zip(row, widths, strict=True)) + ' |'
+        for row in cells
     ]
     return '\n'.join([lines[0], '|' + '|'.join('-' * (w + 2) for w in widths) + '|', *lines[1:]])

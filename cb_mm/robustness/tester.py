@@ -71,6 +71,8 @@ class ModelUnderTest:
         if attacks:
             train = (config.get('train_dataloader') or {}).get('dataset')
             truth = truth_dataset_cfg(loading.dataset, train)
+        #: Config of the data set that has the labels an attack needs.
+        self.truth_config = truth
         store = ImageStore(cache_bytes // workers)
         self.dataset = SweepDataset(
             loading.dataset, seed, limit, store, save_to, truth, ignored_labels(config.to_dict())

@@ -1,0 +1,112 @@
+"""Reading the ``results.json`` of another test: a file from anywhere, checked before use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ..errors import UserError
+from ..json_lines import parse_json
+from ..json_shape import ListOf, MapOf, mismatch
+
+FORMAT = 'cb_mm robustness results'
+VERSION = 2
+
+_NUMBER = (float, None)
+#: All that a comparison reads.
+_METRIC = {'n': int, 'mean': _NUMBER, 'std': _NUMBER, 'low': _NUMBER, 'high': _NUMBER,
+           'values': ListOf(_NUMBER)}  # fmt: skip
+_CELL = {'key': str, 'title': str, 'corruption': str, 'severity': (int, None), 'n': int,
+         'repeats': ListOf(int), 'metrics': MapOf(_METRIC)}  # fmt: skip
+_RESULTS = {
+    'model': str,
+    'about': {'checkpoint': (str, None)},
+    'identity': {'data': str, 'annotations': str, 'images': int, 'seed': int},
+    'headline': ListOf(str),
+    'units': MapOf((str, None)),
+    'cells': ListOf(_CELL),
+}
+
+
+def read_results(path: str | Path) -> dict[str, Any]:
+    """Read the ``results.json`` of a finished sweep, or of the folder it lies in.
+
+    Raises:
+        UserError: it is something else, or anything that a comparison needs is missing or of
+            another kind.
+    """
+    path = Path(path)
+    if path.is_dir():
+        path = path / 'results.json'
+    if not path.is_file():
+        raise UserError(f'--compare {path} does not exist; give the results.json of another test.')
+    try:
+        results = parse_json(path.read_bytes())
+    except OSError as error:
+        raise UserError(f'--compare {path} cannot be read: {error.strerror}.') from error
+    except ValueError as error:
+        raise UserError(f'--compare {path} is no JSON file ({error}).') from error
+    if not isinstance(results, dict) or results.get('format') != FORMAT:
+        raise UserError(f'--compare {path} was not written by tools/test.py.')
+    if results.get('version') != VERSION:
+        raise UserError(
+            f'--compare {path} is of version {str(results.get("version"))[:20]}; this one reads '
+            f'{VERSION}. Run its test again, with another --out.'
+        )
+    wrong = mismatch(results, _RESULTS) or _contradiction(results)
+    if wrong:
+        raise UserError(f'--compare {path} is damaged: {wrong}. Run its test again.')
+    return results
+
+
+def read_compared(path: str | Path) -> dict[str, Any]:
+    """What a comparison needs of a ``results.json``, and nothing that was not checked."""
+    return _only(read_results(path), _RESULTS)
+
+
+def _contradiction(results: dict[str, Any]) -> str | None:
+    """What does not fit together, although each value by itself is of the right kind."""
+    cells, headline = results['cells'], results['headline']
+    if not cells or not headline:
+        return f'{"headline" if cells else "cells"} is empty'
+    if len({cell['key'] for cell in cells}) < len(cells):
+        return 'two cells have the same key'
+    if not set(headline) <= set(results['units']):
+        return 'units lacks a metric of the headline'
+    for place, cell in enumerate(cells):
+        where, repeats = f'cells[{place}]', cell['repeats']
+        if cell['severity'] not in (None, 1, 2, 3, 4, 5):
+            return f'{where}.severity is not from 1 to 5'
+        if not repeats or cell['n'] != len(repeats) or len(set(repeats)) < len(repeats):
+            return f'{where}.repeats are not {cell["n"]} different ones'
+        if not set(headline) <= set(cell['metrics']):
+            return f'{where}.metrics lacks one of the headline'
+        for name, metric in cell['metrics'].items():
+            if wrong := _metric_contradiction(metric, len(repeats)):
+                return f'{where}.metrics.{name}: {wrong}'
+    return None
+
+
+def _metric_contradiction(metric: dict[str, Any], repeats: int) -> str | None:
+    values, interval = metric['values'], (metric['low'], metric['high'])
+    if metric['n'] != repeats or len(values) != repeats:
+        return f'it has not {repeats} values'
+    if metric['mean'] is not None and None in values:
+        return 'it has a mean, but not all values'
+    if (None in interval) != (interval == (None, None)):
+        return 'it has one end of an interval'
+    known = metric['mean'], *interval
+    if None not in known and not interval[0] <= metric['mean'] <= interval[1]:
+        return 'its mean is outside its interval'
+    return None
+
+
+def _only(value: Any, shape: Any) -> Any:
+    """The parts of a value that its shape names."""
+    if isinstance(shape, dict):
+        return {key: _only(value[key], shape[key]) for key in shape}
+    if isinstance(shape, ListOf):
+        return [_only(item, shape.item) for item in value]
+    if isinstance(shape, MapOf):
+        return {key: _only(item, shape.item) for key, item in value.items()}
+    return value

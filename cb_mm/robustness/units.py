@@ -1,0 +1,54 @@
+"""In which unit a metric of OpenMMLab gives its figures: known by its class, never guessed."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+PERCENT = '%'
+
+#: Classes whose ``compute_metrics`` returns fractions from 0 to 1.
+_FRACTIONS = {
+    'mmdet.CityScapesMetric', 'mmdet.CocoMetric', 'mmdet.CocoOccludedSeparatedMetric',
+    'mmdet.CrowdHumanMetric', 'mmdet.FasterCocoMetric', 'mmdet.LVISMetric', 'mmdet.OVCocoMetric',
+    'mmdet.OpenImagesMetric', 'mmdet.ReIDMetrics', 'mmdet.VOCMetric', 'mmseg.CityscapesMetric',
+}  # fmt: skip
+#: Classes whose ``compute_metrics`` returns per cent.
+_PERCENT = {
+    'mmdet.CocoPanopticMetric', 'mmdet.SemSegMetric', 'mmpretrain.Accuracy',
+    'mmpretrain.AveragePrecision', 'mmpretrain.MultiLabelMetric',
+    'mmpretrain.RetrievalAveragePrecision', 'mmpretrain.RetrievalRecall',
+    'mmpretrain.SingleLabelMetric', 'mmpretrain.VQAAcc', 'mmseg.IoUMetric',
+}  # fmt: skip
+
+
+def in_percent(metric: Any, figures: dict[str, float]) -> tuple[dict[str, float], dict[str, Any]]:
+    """Figures of a metric in per cent where its unit is known, and the unit of each.
+
+    Args:
+        metric: as built from a config.
+        figures: what its ``compute_metrics`` returned.
+
+    Returns:
+        name -> value, and name -> ``'%'``, or None where the unit is not known: a subclass that
+        computes figures of its own may have any.
+    """
+    kind = _computing_class(metric)
+    factor = 100.0 if kind in _FRACTIONS else 1.0
+    known = kind in _FRACTIONS or kind in _PERCENT
+    values, units = {}, {}
+    for name, value in figures.items():
+        counted = 'support' in name.split('/')[-1]  # the number of samples of a class
+        units[name] = PERCENT if known and not counted else None
+        values[name] = value * factor if units[name] else value
+        if kind in _FRACTIONS and value == -1:  # of COCO: there is no such object
+            values[name] = math.nan
+    return values, units
+
+
+def _computing_class(metric: Any) -> str:
+    """The class that computes the figures, as 'package.Class'."""
+    for kind in type(metric).__mro__:
+        if 'compute_metrics' in vars(kind):
+            return f'{kind.__module__.partition(".")[0]}.{kind.__name__}'
+    return ''

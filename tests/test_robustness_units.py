@@ -1,0 +1,138 @@
+"""Figures are in per cent where they say so: known for each metric, tested against upstream."""
+
+from __future__ import annotations
+
+import importlib
+
+import numpy as np
+import pytest
+import torch
+from mmengine.evaluator import BaseMetric
+from robustness_models import SmallModel, records
+from test_robustness_report import record, table9
+
+from cb_mm.robustness import SweepOptions, sweep, write_report
+from cb_mm.robustness.metrics import JobEvaluator
+from cb_mm.robustness.units import _FRACTIONS, _PERCENT, in_percent
+
+PACKAGES = {'mmdet': 'mmdet.evaluation', 'mmseg': 'mmseg.evaluation',
+            'mmpretrain': 'mmpretrain.evaluation'}  # fmt: skip
+#: Not in every release.
+NEW = {'mmdet.FasterCocoMetric'}
+
+
+def metric_class(name: str) -> type:
+    package, _, kind = name.partition('.')
+    module = pytest.importorskip(PACKAGES[package])
+    if name in NEW and not hasattr(module, kind):
+        pytest.skip('not in this release')
+    return getattr(module, kind)
+
+
+@pytest.mark.parametrize('name', sorted(_FRACTIONS | _PERCENT))
+def test_each_class_that_is_known_computes_by_itself(name):
+    assert 'compute_metrics' in vars(metric_class(name)), 'else the class above it is known'
+    assert name not in _FRACTIONS & _PERCENT
+
+
+def boxes(scale: float) -> dict:
+    box = np.array([[0, 0, 10 * scale, 10]], np.float32)
+    return dict(bboxes=box, labels=np.array([0]), bboxes_ignore=np.zeros((0, 4), np.float32),
+                labels_ignore=np.array([], int))  # fmt: skip
+
+
+def perfect() -> dict[str, tuple[BaseMetric, list]]:
+    """Metrics with the results of a model that makes no mistake."""
+    detection = importlib.import_module('mmdet.evaluation')
+    classes = pytest.importorskip('mmpretrain.evaluation')
+    voc = detection.VOCMetric()
+    voc.dataset_meta = dict(classes=('thing',))
+    found = [np.array([[0, 0, 10, 10, 0.9]], np.float32)]
+    scores = torch.eye(3)
+    results = [
+        dict(pred_score=scores[i], pred_label=torch.tensor([i]), gt_label=torch.tensor([i]),
+             gt_score=scores[i])
+        for i in range(3)
+    ]  # fmt: skip
+    return {
+        'VOCMetric': (voc, [(boxes(1), found)] * 2),
+        'SingleLabelMetric': (classes.SingleLabelMetric(items=('precision', 'recall')), results),
+        'MultiLabelMetric': (classes.MultiLabelMetric(thr=0.5), results),
+        'AveragePrecision': (classes.AveragePrecision(), results),
+    }
+
+
+@pytest.mark.parametrize(
+    'name',
+    ['VOCMetric', 'SingleLabelMetric', 'MultiLabelMetric', 'AveragePrecision'],
+)
+def test_no_mistakes_are_a_hundred_per_cent(name):
+    metric, results = perfect()[name]
+    values, units = in_percent(metric, metric.compute_metrics(results))
+    assert values
+    assert {float(value) for value in values.values()} == {100.0}
+    assert set(units.values()) == {'%'}
+
+
+class OwnMetric(BaseMetric):
+    """Somebody's metric, of which nothing is known."""
+
+    def process(self, batch, samples):
+        self.results += [0.25] * len(samples)
+
+    def compute_metrics(self, results):
+        return {'error': sum(results), 'matrix': np.eye(2)}
+
+
+def test_an_unknown_unit_is_left_as_it_is_and_not_called_per_cent(tmp_path):
+    evaluator = JobEvaluator([OwnMetric()], {}, False)
+    evaluator.process(0, {}, [{}, {}])
+    scores = evaluator.evaluate(True)
+    assert (scores.metrics, scores.units) == ({'error': 0.5}, {'error': None})
+    header, _ = table9()
+    header['identity']['cells'] = ['clean']
+    row = {**record('clean'), 'metrics': scores.metrics, 'units': scores.units}
+    text = write_report(tmp_path, header, [row])
+    assert 'per cent' not in text
+    assert 'Figures of error as the metric gives them' in text
+
+
+def test_a_subclass_that_computes_by_itself_may_have_any_unit():
+    kind = metric_class('mmdet.VOCMetric')
+
+    class Own(kind):
+        def compute_metrics(self, results):
+            return {'mAP': 50.0}
+
+    class Renamed(kind):
+        pass
+
+    assert in_percent(Own(), {'mAP': 50.0}) == ({'mAP': 50.0}, {'mAP': None})
+    assert in_percent(Renamed(), {'mAP': 0.5}) == ({'mAP': 50.0}, {'mAP': '%'})
+
+
+def test_counts_are_no_per_cent():
+    metric = metric_class('mmpretrain.SingleLabelMetric')()
+    values, units = in_percent(metric, {'single-label/support': 40, 'single-label/recall': 90})
+    assert values == {'single-label/support': 40, 'single-label/recall': 90}
+    assert units == {'single-label/support': None, 'single-label/recall': '%'}
+
+
+def test_a_sweep_with_vocs_metric(tmp_path, scenes, capsys):
+    """The table says per cent, so it holds a hundred times what upstream says."""
+    det = SmallModel(tmp_path, 'det', scenes.coco)
+    config = tmp_path / 'voc.py'
+    config.write_text(
+        det.config.read_text()
+        + "test_evaluator = dict(_delete_=True, type='VOCMetric', metric='mAP')\n"
+    )
+    words = ['test_dataloader.num_workers=0', 'test_dataloader.persistent_workers=False']
+    where = dict(checkpoint=str(det.checkpoint), data_root=str(det.data), out=str(tmp_path / 'o'))
+    sweep(SweepOptions(str(config), cfg_options=words, **where))
+    found = records(tmp_path / 'o')['clean']
+    upstream = found['upstream']['pascal_voc/mAP']
+    assert 0 < upstream < 1
+    assert found['metrics']['pascal_voc/mAP'] == pytest.approx(100 * upstream)
+    shown = capsys.readouterr().out
+    assert f'| {100 * upstream:.2f} ' in shown
+    assert 'All figures in per cent.' in shown
