@@ -103,6 +103,7 @@ def learning_rates(config: Config, iterations: list[int]) -> dict[int, float]:
 def test_upernet_schedule(schedule):
     total = {'40k': 40_000, '160k': 160_000}[schedule]
     config = read('upernet_vit_s_cb', schedule)
+    assert config.schedule == schedule
     assert config.train_cfg.max_iters == total
     assert config.train_cfg.val_interval == config.default_hooks.checkpoint.interval == total // 10
     rates = learning_rates(config, [0, 1, 750, 1500, 20_000, total])
@@ -171,6 +172,20 @@ def test_what_is_not_decayed(name):
     special = {n for n in names.values() if n.endswith(tables)}
     assert free == norms | special
     assert {n for n in decayed if n.endswith('attn.qkv.weight')}
+
+
+def test_mask_rcnn_schedule():
+    """Warm-up by the iteration, then a tenth of the rate at each of two epochs."""
+    config = read('mask_rcnn_vit_ti_cb')
+    warm_up, steps = config.param_scheduler
+    assert (warm_up.by_epoch, steps.by_epoch) == (False, True)
+    config.param_scheduler = [warm_up]
+    rates = learning_rates(config, [0, 250, 499, 500, 5000])
+    expected = {0: 1e-7, 250: (0.001 + 0.999 * 250 / 499) * 1e-4, 499: 1e-4, 500: 1e-4, 5000: 1e-4}
+    assert rates == pytest.approx(expected, rel=1e-9)
+    config.param_scheduler = [steps]
+    rates = learning_rates(config, [*range(12)])
+    assert rates == pytest.approx({e: 1e-4 * 0.1 ** ((e >= 8) + (e >= 11)) for e in range(12)})
 
 
 def test_mask_rcnn_recipe_as_data():
