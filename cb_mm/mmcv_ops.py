@@ -23,10 +23,13 @@ from torch import Tensor
 from torchvision.ops import nms as torchvision_nms
 from torchvision.ops import roi_align as torchvision_roi_align
 
+from .errors import UserError
+from .family import current_family
+
 EXTENSION = 'mmcv._ext'
 
 
-class MissingOp(NotImplementedError):
+class MissingOp(UserError, NotImplementedError):
     """An op of mmcv that has no stand-in here was called."""
 
 
@@ -176,10 +179,31 @@ OPS: dict[str, Callable[..., Any]] = {
 
 def _missing(name: str) -> NoReturn:
     raise MissingOp(
-        f'mmcv op "{name}" needs the compiled mmcv extension, which is not installed; cb_mm stands '
-        'in only for nms, soft_nms and average RoIAlign. Build mmcv with its ops for your torch '
-        '(MMCV_WITH_OPS=1 and --no-build-isolation), or configure a model without this op.'
+        f"{_calling_part()} needs the op {name} of mmcv's compiled extension, which is not "
+        'installed; cb_mm stands in for nms, soft_nms and average RoIAlign alone. Install mmcv '
+        f'with its ops, built for your torch (MMCV_WITH_OPS=1 pip install --no-build-isolation '
+        f'{_distribution()}), or configure a model without this part.'
     )
+
+
+def _calling_part() -> str:
+    """The part of the model that is running, from the stack: 'backbone.conv (DeformConv2d)'."""
+    running = []
+    frame = inspect.currentframe()
+    while frame is not None:
+        owner = frame.f_locals.get('self')
+        if isinstance(owner, torch.nn.Module):
+            running.append(owner)
+        frame = frame.f_back
+    if not running:  # called by hand, or in a backward pass
+        return 'this call'
+    names = {module: name for name, module in running[-1].named_modules()}
+    kind = type(running[0]).__name__
+    return f'{names[running[0]]} ({kind})' if names.get(running[0]) else kind
+
+
+def _distribution() -> str:
+    return 'mmcv' if current_family() == 'openmmlab' else 'onedl-mmcv'
 
 
 class _StandIn(ModuleType):

@@ -11,6 +11,7 @@ import torch
 from mmcv.ops import RoIAlign, batched_nms, nms, roi_align, soft_nms
 
 from cb_mm import mmcv_ops
+from cb_mm.errors import exit_code
 
 pytestmark = pytest.mark.skipif(
     mmcv_ops.source() == 'compiled', reason='mmcv has its own compiled ops, which stay in place'
@@ -251,6 +252,27 @@ def test_other_ops_name_themselves():
     assert 'torchvision' in collect_env()['MMCV Compiler']
 
 
+def test_a_model_with_a_missing_op_ends_in_one_line(capsys):
+    """It names the op, the part of the model and what to install."""
+    from mmdet.models.backbones import ResNet
+
+    class Detector(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            dcn = dict(type='DCNv2', deform_groups=1, fallback_on_stride=False)
+            self.backbone = ResNet(50, dcn=dcn, stage_with_dcn=(False, True, True, True))
+
+        def forward(self, x):
+            return self.backbone(x)
+
+    assert exit_code(lambda: Detector()(torch.zeros(1, 3, 32, 32))) == 2
+    error = capsys.readouterr().err
+    assert len(error.splitlines()) == 1
+    part = 'backbone.layer2.0.conv2 (ModulatedDeformConv2dPack)'
+    assert error.startswith(f'error: {part} needs the op modulated_deform_conv_forward')
+    assert 'MMCV_WITH_OPS=1 pip install' in error
+
+
 def run_python(code: str, tmp_path) -> str:
     done = subprocess.run(
         [sys.executable, '-c', code], capture_output=True, text=True, cwd=tmp_path, timeout=300
@@ -291,6 +313,7 @@ import mmcv
 own = types.ModuleType('mmcv._ext')
 sys.modules['mmcv._ext'] = mmcv._ext = own
 from cb_mm import mmcv_ops
+from cb_mm.errors import exit_code
 assert sys.modules['mmcv._ext'] is own
 assert mmcv_ops.install() == 'compiled'
 print('ok')
