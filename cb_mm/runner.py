@@ -296,12 +296,10 @@ def _start_lines(runner: Runner, options: TrainOptions) -> list[str]:
     accumulated = _accumulated(config)
     batch = per_process * processes * accumulated
     rate = max(group['initial_lr'] for group in runner.optim_wrapper.optimizer.param_groups)
-    endless = isinstance(runner.train_loop, IterBasedTrainLoop)
-    total = f'{runner.max_iters} iterations' if endless else f'{runner.max_epochs} epochs'
     parameters = sum(p.numel() for p in model.parameters()) / 1e6
     weights = getattr(getattr(model, 'backbone', None), 'weights_report', None)
     rows = {
-        'config': f'{options.config} ({config.get("schedule", "own")} schedule, {total})',
+        'config': f'{options.config} ({_length(runner)})',
         'family': family.current_family(),
         'device': f'{next(model.parameters()).device.type} × {processes}',
         'model': f'{type(model).__name__}, {parameters:.2f} M parameters',
@@ -316,7 +314,11 @@ def _start_lines(runner: Runner, options: TrainOptions) -> list[str]:
     scaling = config.get('auto_scale_lr', {})
     scaled = scaling.get('enable', False)
     wanted = int(scaling.get('base_batch_size', batch) * (accumulated if scaled else 1))
-    if wanted != batch:
+    if scaled and config.get('resume'):
+        rows['note'] = (
+            "lr and its schedule are the checkpoint's: --auto-scale-lr scales a new run alone"
+        )
+    elif wanted != batch:
         rows['note'] = (
             f'lr was scaled to this batch from {wanted}'
             if scaled
@@ -329,6 +331,22 @@ def _start_lines(runner: Runner, options: TrainOptions) -> list[str]:
     width = max(map(len, rows))
     rule = '-' * 72
     return [rule, *(f'{name:<{width}}  {value}' for name, value in rows.items()), rule]
+
+
+def _length(runner: Runner) -> str:
+    """What is run: a schedule as it is, or another length of it."""
+    endless = isinstance(runner.train_loop, IterBasedTrainLoop)
+    total, unit = (runner.max_iters, 'iterations') if endless else (runner.max_epochs, 'epochs')
+    schedule = f'{runner.cfg.get("schedule", "own")} schedule'
+    steps = runner.cfg.get('param_scheduler') or []
+    ends = [
+        step['end']
+        for step in (steps if isinstance(steps, (list, tuple)) else [steps])
+        if isinstance(step.get('end'), int) and step.get('by_epoch', True) != endless
+    ]
+    if ends and max(ends) != total:
+        return f'{total} {unit}; the lr follows the {schedule} of {max(ends)}'
+    return f'{schedule}, {total} {unit}'
 
 
 def _accumulated(config: Config) -> int:

@@ -9,6 +9,7 @@ import subprocess
 import time
 from pathlib import Path
 
+import forked
 import pytest
 import torch
 from tool import (
@@ -282,6 +283,32 @@ def test_a_used_work_directory_is_not_overwritten(undisturbed, scenes):
     assert 'iter_6.pth' in done.stderr
     assert '--resume' in done.stderr
     assert 'Traceback' not in done.stderr
+
+
+def test_a_resumed_run_says_that_its_lr_is_the_checkpoints(scenes, tmp_path):
+    """--auto-scale-lr counts accumulated batches, and is about the start of a run alone."""
+    config = write_config(tmp_path, SMALL_UPERNET)
+    words = (config, '--data-root', scenes.ade20k, '--work-dir', tmp_path / 'work')
+    single = ('--auto-scale-lr', '--cfg-options', 'train_dataloader.num_workers=0',
+              'train_dataloader.persistent_workers=False', 'train_cfg.val_interval=9',
+              'auto_scale_lr.base_batch_size=8')  # fmt: skip
+    done = forked.run('train.py', *words, *single, 'train_cfg.max_iters=2',
+                      'train_dataloader.batch_size=2', 'optim_wrapper.accumulative_counts=2',
+                      cwd=tmp_path)  # fmt: skip
+    assert done.code == 0, done.err
+    for line in ('(2 iterations; the lr follows the demo schedule of 6)',
+                 'batch    4 = 2 × 1 processes × 2 accumulated', 'lr       0.00025',
+                 'note     lr was scaled to this batch from 8'):  # fmt: skip
+        assert line in done.out
+    done = forked.run('train.py', *words, '--resume', *single, 'train_cfg.max_iters=4',
+                      cwd=tmp_path)  # fmt: skip
+    assert done.code == 0, done.err
+    assert 'lr       0.00025' in done.out
+    assert "lr and its schedule are the checkpoint's" in done.out
+    assert 'was scaled' not in done.out
+    for name in ('iter_2.pth', 'iter_4.pth'):
+        groups = read_checkpoint(tmp_path / 'work' / name)['optimizer']['param_groups']
+        assert max(group['initial_lr'] for group in groups) == 0.00025
 
 
 def test_loggers_amp_and_scaled_lr(scenes, tmp_path):
