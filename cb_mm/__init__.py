@@ -26,8 +26,9 @@ def _register() -> None:
         raise ImportError(NO_FAMILY)
     try:
         # The ops come first: mmdet cannot be imported without them.
-        from . import mmcv_ops
+        from . import debug_prints, mmcv_ops
 
+        debug_prints.install()
         mmcv_ops.install()
         from . import checkpoint, mmpretrain_guard, safe_checkpoints
 
@@ -38,7 +39,7 @@ def _register() -> None:
     except (ImportError, RuntimeError) as error:  # RuntimeError: torch and torchvision differ
         raise ImportError(
             f'cb_mm cannot start here: {error}\n'
-            'Run "python -m cb_mm.doctor": it says what does not fit and how to mend it.'
+            'Run "python -m cb_mm.doctor": it says what does not fit and how to fix it.'
         ) from error
 
 
