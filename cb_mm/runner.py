@@ -12,16 +12,12 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from mmengine.config import Config
-from mmengine.dist import get_world_size, is_main_process
-from mmengine.hooks import Hook
-from mmengine.model import is_model_wrapper
-from mmengine.runner import IterBasedTrainLoop, Runner
+from mmengine.runner import Runner
 
-from . import checkpoint, family, safe_config
+from . import checkpoint, safe_config
 from .building import building, require_keys
 from .classifier_config import follow_class_count
 from .config import apply_schedule, dataset_configs, load_config, replace_sync_bn, set_data_root
@@ -30,7 +26,7 @@ from .data.report import require
 from .errors import UserError
 from .finite_loss import FiniteLossHook
 from .lock import FolderLock
-from .normalization import normalization_caution, set_normalization
+from .normalization import set_normalization
 from .provenance_hook import record_provenance
 from .resuming import RequireFit, choose_start
 from .run_errors import explained
@@ -38,6 +34,7 @@ from .safe_checkpoints import use_safe_checkpoints
 from .sample_guard import SampleGuard
 from .signals import stop_on_signals
 from .speed import prepare_autocast, speed_up
+from .start_report import StartReport, accumulated, batch_size
 from .stop_hook import StopHook
 from .weights import WEIGHTS_LINE
 
@@ -214,7 +211,7 @@ def _training_config(options: TrainOptions) -> Config:
             raise UserError('--auto-scale-lr: the config does not say its base batch size.')
         config.auto_scale_lr.enable = True
         # mmengine compares with one step's samples; those of an accumulated batch count as well.
-        config.auto_scale_lr.base_batch_size /= _accumulated(config)
+        config.auto_scale_lr.base_batch_size /= accumulated(config)
     if options.amp:
         _use_amp(config)
     if options.logger:
@@ -234,7 +231,7 @@ def _check_epoch(runner: Runner) -> None:
     if len(runner.train_dataloader) == 0:
         raise UserError(
             f'the training set has {len(runner.train_dataloader.dataset)} images, fewer than a '
-            f'batch of {_batch_size(runner)}. Pass --cfg-options train_dataloader.batch_size=N'
+            f'batch of {batch_size(runner)}. Pass --cfg-options train_dataloader.batch_size=N'
         )
 
 
@@ -273,86 +270,3 @@ def _add_logger(config: Config, name: str) -> None:
         config.visualizer = dict(type='Visualizer', name='visualizer')
     backends = config.visualizer.get('vis_backends') or [dict(type='LocalVisBackend')]
     config.visualizer.vis_backends = [*backends, dict(type=LOGGERS[name])]
-
-
-class StartReport(Hook):
-    """Prints one block when everything is in place and training is about to start."""
-
-    def __init__(self, options: TrainOptions) -> None:
-        self.options, self.done = options, False
-
-    def before_train(self, runner: Runner) -> None:
-        """One block, from the main process alone."""
-        if is_main_process():
-            print('\n'.join(_start_lines(runner, self.options)), flush=True)
-        self.done = True
-
-
-def _start_lines(runner: Runner, options: TrainOptions) -> list[str]:
-    config = runner.cfg
-    model = runner.model.module if is_model_wrapper(runner.model) else runner.model
-    processes = get_world_size()
-    per_process = _batch_size(runner)
-    accumulated = _accumulated(config)
-    batch = per_process * processes * accumulated
-    rate = max(group['initial_lr'] for group in runner.optim_wrapper.optimizer.param_groups)
-    parameters = sum(p.numel() for p in model.parameters()) / 1e6
-    weights = getattr(getattr(model, 'backbone', None), 'weights_report', None)
-    rows = {
-        'config': f'{options.config} ({_length(runner)})',
-        'family': family.current_family(),
-        'device': f'{next(model.parameters()).device.type} × {processes}',
-        'model': f'{type(model).__name__}, {parameters:.2f} M parameters',
-        'batch': f'{batch} = {per_process} × {processes} processes'
-        + (f' × {accumulated} accumulated' if accumulated > 1 else ''),
-        'lr': f'{rate:g}',
-        'weights': str(weights or 'random: no --init given'),
-        'results': runner.work_dir,
-    }
-    if config.get('resume'):
-        rows['resumed'] = f'{config.load_from} at iteration {runner.iter}'
-    scaling = config.get('auto_scale_lr', {})
-    scaled = scaling.get('enable', False)
-    wanted = int(scaling.get('base_batch_size', batch) * (accumulated if scaled else 1))
-    if scaled and config.get('resume'):
-        rows['note'] = (
-            "lr and its schedule are the checkpoint's: --auto-scale-lr scales a new run alone"
-        )
-    elif wanted != batch:
-        rows['note'] = (
-            f'lr was scaled to this batch from {wanted}'
-            if scaled
-            else f"the recipe's batch is {wanted}; --auto-scale-lr scales the lr to yours, "
-            'optim_wrapper.accumulative_counts enlarges the batch'
-        )
-    caution = normalization_caution(model, options.init, options.trust_checkpoint)
-    if caution:
-        rows['caution'] = caution
-    width = max(map(len, rows))
-    rule = '-' * 72
-    return [rule, *(f'{name:<{width}}  {value}' for name, value in rows.items()), rule]
-
-
-def _length(runner: Runner) -> str:
-    """What is run: a schedule as it is, or another length of it."""
-    endless = isinstance(runner.train_loop, IterBasedTrainLoop)
-    total, unit = (runner.max_iters, 'iterations') if endless else (runner.max_epochs, 'epochs')
-    schedule = f'{runner.cfg.get("schedule", "own")} schedule'
-    steps = runner.cfg.get('param_scheduler') or []
-    ends = [
-        step['end']
-        for step in (steps if isinstance(steps, (list, tuple)) else [steps])
-        if isinstance(step.get('end'), int) and step.get('by_epoch', True) != endless
-    ]
-    if ends and max(ends) != total:
-        return f'{total} {unit}; the lr follows the {schedule} of {max(ends)}'
-    return f'{schedule}, {total} {unit}'
-
-
-def _accumulated(config: Config) -> int:
-    return int(config.optim_wrapper.get('accumulative_counts', 1))
-
-
-def _batch_size(runner: Runner) -> int:
-    loader: Any = runner.train_dataloader
-    return loader.batch_size or loader.batch_sampler.batch_size
