@@ -195,6 +195,23 @@ def test_torchs_mask_means_the_opposite():
             module(x, x, x, attn_mask=hidden)
 
 
+@pytest.mark.parametrize('boolean', [True, False])
+def test_torchs_mask_of_every_head(boolean):
+    torch.manual_seed(0)
+    module = nn.MultiheadAttention(24, 3, batch_first=True).eval()
+    x = torch.randn(2, 9, 24)
+    mask = torch.rand(6, 9, 9).sub_(torch.eye(9))  # batch times heads
+    mask = mask > 0.6 if boolean else mask
+
+    def consume(layer):
+        torch.testing.assert_close(layer.full(), weights, atol=1e-6, rtol=0)
+
+    with torch.no_grad():
+        _, weights = module(x, x, x, attn_mask=mask, average_attn_weights=False)
+        with capture(module, consume, grid=(2, 4), prefix_tokens=1):
+            module(x, x, x, attn_mask=mask)
+
+
 def test_chunks_are_the_map_and_are_bounded():
     model = build('plain')
 

@@ -148,6 +148,10 @@ def test_the_file_holds_the_maps(subjects, image, tmp_path):
         assert facts['name'] == subject.name
         assert facts['grid'] == [8, 11]
         assert facts['reach'] == [64 / 60, 88 / 84]
+        assert (facts['layers'], facts['heads']) == ([0, 1, 2], [0, 1, 2])
+        assert (facts['queryRows'], facts['queryColumns']) == (list(range(8)), list(range(11)))
+        assert facts['hasClass'] is True
+        assert facts['bound'] == pytest.approx(np.log(88 + len(facts['prefix'])))
         maps = whole_maps(subject, image)
         prefix = len(facts['prefix'])
         values = unpack(facts['maps'], 'u1', (3, 3, 2 + 88, 88))

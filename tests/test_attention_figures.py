@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 from io import BytesIO
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 from PIL import Image
 from timm.models.vision_transformer import VisionTransformer
 
 from cb_mm.attention import ScaleStatistics, Subject
+from cb_mm.attention.analysis import AnalysisOptions, ModelChoice, _content
 from cb_mm.attention.figures import (
     class_and_distance_figure,
     entropy_figure,
@@ -19,7 +22,7 @@ from cb_mm.attention.figures import (
     scales_figure,
     sparsity_figure,
 )
-from cb_mm.attention.map_figures import grid_figure, heads_figure
+from cb_mm.attention.map_figures import _picture, grid_figure, heads_figure
 from cb_mm.attention.maps import at_image, normalise, parse_query, read_maps
 from cb_mm.attention.overlay import encode, overlay
 from cb_mm.attention.pictures import find_images, read_image, resize, to_tensor
@@ -209,6 +212,17 @@ def test_a_map_lies_where_its_patches_are():
     assert large[40, -1] == pytest.approx(values[0, 7], abs=0.02)
 
 
+@pytest.mark.parametrize(
+    ('size', 'shown'), [((300, 90), (300, 90)), ((900, 300), (450, 150)), ((100, 2001), (20, 401))]
+)
+def test_panels_hold_no_more_pixels_than_they_can_show(size, shown):
+    axes = Figure().subplots()
+    _picture(axes, np.zeros((*size, 3), np.uint8))
+    (drawn,) = axes.images
+    assert drawn.get_array().shape[:2] == shown
+    assert drawn.get_extent() == [-0.5, size[1] - 0.5, size[0] - 0.5, -0.5]
+
+
 def test_overlay_keeps_the_size_and_hides_what_is_below_the_threshold(image):
     tokens = Tokens(('cls',), (5, 8), (40, 60), (8, 8))
     values = np.zeros((5, 8))
@@ -281,6 +295,28 @@ def test_result_files(tmp_path):
     assert re.sub(r'\s', '', path.read_text()) == '{"x":0.3333333,"y":[null,2]}'
     path = write_csv(tmp_path / 'a.csv', ['p', 'q'], [(1, np.inf), ('a,b', 0.5)])
     assert path.read_text() == 'p,q\n1,\n"a,b",0.5\n'
+
+
+def test_records_are_of_these_models_sizes_and_percentiles(tmp_path):
+    weights = tmp_path / 'a.pth'
+    weights.write_bytes(b'1234')
+    subjects = [SimpleNamespace(name='A', mean=(1, 2, 3), std=(4, 5, 6))]
+
+    def content(config='c.py', checkpoint=str(weights), **options) -> dict:
+        models = [ModelChoice(config, checkpoint)]
+        return _content(AnalysisOptions(models, ['x'], tmp_path, **options), subjects)
+
+    expected = content()
+    assert content(limit=3, formats=('pdf',), overwrite=True) == expected
+    others = [content(config='d.py'), content(checkpoint='b.pth'), content(size=(64, 64)),
+              content(percentiles=(15,)), content(percentiles=(85, 15))]  # fmt: skip
+    subjects[0].name = 'B'
+    others.append(content())
+    subjects[0].name = 'A'
+    weights.write_bytes(b'12345')
+    others.append(content())
+    assert all(other != expected for other in others)
+    assert len({str(other) for other in others}) == len(others)
 
 
 def test_records_survive_a_kill_and_are_not_mixed(tmp_path):
