@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from cb_mm import mmpretrain_guard
+from cb_mm import mmcv_ops, mmpretrain_guard
+from cb_mm.family import current_family
 
 
 def test_mmdet_imports_beside_mmpretrain_and_transformers():
@@ -16,6 +17,25 @@ def test_mmdet_imports_beside_mmpretrain_and_transformers():
     script = 'import cb_mm, mmdet.models, mmpretrain.models; print("imported")'
     done = subprocess.run([sys.executable, '-c', script], capture_output=True, text=True)
     assert done.stdout.strip().endswith('imported'), done.stderr[-2000:]
+
+
+@pytest.mark.parametrize(
+    'first',
+    [
+        pytest.param(
+            'from mmseg.apis import init_model; from mmdet.apis import DetInferencer; import cb_mm',
+            marks=pytest.mark.skipif(
+                current_family() == 'openmmlab' and mmcv_ops.source() == 'torchvision',
+                reason="the original mmseg and mmdet cannot be imported without mmcv's ops",
+            ),
+        ),
+        'import cb_mm; from mmdet.apis import DetInferencer; from mmseg.apis import init_model',
+    ],
+)
+def test_mmseg_and_mmdet_import_in_any_order(first):
+    """Scripts that know nothing of cb_mm work in the environment that `make env` builds."""
+    done = subprocess.run([sys.executable, '-c', first], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
 
 
 @pytest.mark.parametrize('home', ['pytorch_utils', 'modeling_utils'])
