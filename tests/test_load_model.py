@@ -7,6 +7,7 @@ import json
 import logging
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,15 +15,18 @@ import torch
 from mmengine.config import Config
 from mmengine.logging import MMLogger
 from mmengine.registry import MODELS, init_default_scope
+from mmengine.runner import BaseLoop
 from old_checkpoint import ALL, CHECKPOINT, CONFIG, DONE
 from tool import main_of, write_config
 
 from cb_mm.checkpoint import read_checkpoint
+from cb_mm.config import replace_sync_bn
 from cb_mm.errors import UserError
 from cb_mm.label_set import KEY, LabelSet
 from cb_mm.load_model import load_model
 from cb_mm.normalization import set_normalization
 from cb_mm.provenance import Provenance
+from cb_mm.provenance_hook import ProvenanceHook
 
 CLASSES = ['road', 'sky', 'tree']
 NORM = dict(type='SyncBN', requires_grad=True)
@@ -165,6 +169,18 @@ def test_another_model_of_the_same_shapes_is_refused(trained, name):
     load_model(config_with(**changes), trained, allow_mismatch=True)
 
 
+@pytest.mark.parametrize('name', OTHER_MODELS)
+def test_a_part_is_compared_with_its_own_settings(trained, name):
+    """Of a backbone, all that is the backbone's and the images'; heads and classes play no part."""
+    changes, words = OTHER_MODELS[name]
+    if 'decode_head' in words[0] or name == 'classes':
+        load_model(config_with(**changes), trained, 'backbone')
+        return
+    with pytest.raises(UserError) as error:
+        load_model(config_with(**changes), trained, 'backbone')
+    assert all(word in str(error.value) for word in words)
+
+
 SAME_MODELS = {
     'BN': dict(model__decode_head__norm_cfg=dict(type='BN')),
     'default spelled out': dict(
@@ -204,6 +220,45 @@ SAME_MODELS = {
 @pytest.mark.parametrize('name', SAME_MODELS)
 def test_innocent_differences_pass(trained, name):
     load_model(config_with(**SAME_MODELS[name]), trained)
+
+
+class Loop(BaseLoop):
+    """A loop that is built: the hook tells by that what a runner is about to do."""
+
+    def __init__(self, classes: list[str]) -> None:
+        self.dataloader = SimpleNamespace(dataset=SimpleNamespace(metainfo=dict(classes=classes)))
+
+    def run(self) -> None: ...
+
+
+def runner_of(config: Config, resume: bool, **loops: Any) -> SimpleNamespace:
+    init_default_scope('mmseg')
+    replace_sync_bn(config)
+    built = dict.fromkeys(('_train_loop', '_val_loop', '_test_loop')) | loops
+    model = MODELS.build(config.model)
+    return SimpleNamespace(cfg=dict(load_from='a.pth'), model=model, _resume=resume, **built)
+
+
+def test_the_hook_compares_all_when_a_run_is_resumed_or_tested(trained):
+    """And only what the weights rest on when a model is fine-tuned from ``load_from``."""
+    content = read_checkpoint(trained)
+    shuffled = Loop(['sky', 'road', 'tree'])
+    other = config_with(model__backbone__norm_out=True)
+    heads = config_with(model__backbone__arch__num_heads=3)
+    for resume, loop in ((True, '_train_loop'), (False, '_val_loop'), (False, '_test_loop')):
+        hook = ProvenanceHook()
+        hook.after_load_checkpoint(
+            runner_of(config_with(), resume, **{loop: Loop(CLASSES)}), content
+        )
+        with pytest.raises(UserError, match='norm_out was False'):
+            hook.after_load_checkpoint(runner_of(other, resume, **{loop: Loop(CLASSES)}), content)
+        runner = runner_of(config_with(), resume, **{loop: shuffled})
+        with pytest.raises(UserError, match="class 'sky' was number 1"):
+            hook.after_load_checkpoint(runner, content)
+        ProvenanceHook(allow_mismatch=True).after_load_checkpoint(runner, content)
+    hook.after_load_checkpoint(runner_of(other, False, _train_loop=shuffled), content)
+    with pytest.raises(UserError, match='num_heads was 4 and is 3'):
+        hook.after_load_checkpoint(runner_of(heads, False, _train_loop=shuffled), content)
 
 
 def test_normalization(trained):
