@@ -109,8 +109,8 @@ def _weights_of(
 
 def _target(model: nn.Module, weights: dict[str, Tensor]) -> nn.Module:
     """Return the model, or the timm model inside where the file has that one's names."""
-    inner = getattr(model, 'weights_target', model)
-    return model if any(key in model.state_dict() for key in weights) else inner
+    own = model.state_dict()
+    return model if any(key in own for key in weights) else getattr(model, 'weights_target', model)
 
 
 def _without_heads(

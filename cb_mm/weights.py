@@ -134,7 +134,8 @@ def load_weights(
         report = _compare(str(source), found, state_dict, changed, model)
     note = check_start(str(source), content, backbone, allow_broadcast_mismatch)
     report = replace(report, note=note)
-    used = {key: value for key, value in state_dict.items() if key in model.state_dict()}
+    own = model.state_dict()
+    used = {key: value for key, value in state_dict.items() if key in own}
     broken = [key for key, value in used.items() if not torch.isfinite(value).all()]
     if broken:
         raise UserError(
