@@ -44,6 +44,8 @@ def explained(
         message = _of_the_machine(error, folder or config.work_dir, loader)
         if message:
             message += f' {after() if after else last_good(config.work_dir)}'
+        if message is None and isinstance(error, OSError) and error.filename:
+            raise  # it is about a file, and names it
         if message is None:
             part = part_at_work(error, config)
             if started() and not part:

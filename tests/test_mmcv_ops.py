@@ -92,6 +92,25 @@ def test_soft_nms_equals_brute_force(method, offset, seed):
     np.testing.assert_array_equal(dets[:, :4].numpy(), boxes[expected])
 
 
+@pytest.mark.parametrize(('method', 'second'), [('naive', 0.0), ('linear', 0.25)])
+def test_soft_nms_at_equality(method, second):
+    """An IoU of just the threshold decays; a score of just ``min_score`` is kept."""
+    boxes = torch.tensor([[0.0, 0.0, 4.0, 4.0], [0.0, 0.0, 4.0, 2.0], [9.0, 9.0, 12.0, 12.0]])
+    scores = torch.tensor([0.75, 0.5, 0.125])
+    for least, count in ((second, 3), (np.nextafter(np.float32(second), np.float32(1)), 2)):
+        least = max(float(least), 0.0)
+        if least > 0.125:  # the third box is worth less
+            count -= 1
+        dets, kept = soft_nms(boxes, scores, 0.5, min_score=least, method=method)
+        assert len(kept) == count
+        found = dict(zip(kept.tolist(), dets[:, 4].tolist(), strict=True))
+        assert found.get(1, second) == second
+        assert (1 in found) == (least == second)
+    # Above the threshold by a hair, it does not decay.
+    dets, kept = soft_nms(boxes, scores, 0.5000001, min_score=0.1, method=method)
+    assert dict(zip(kept.tolist(), dets[:, 4].tolist(), strict=True))[1] == 0.5
+
+
 def test_numpy_and_empty_soft_nms():
     dets, kept = soft_nms(np.zeros((0, 4), np.float32), np.zeros(0, np.float32))
     assert dets.shape == (0, 5)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import json
+import os
 
 import cv2
 import fault_cases
@@ -11,7 +13,11 @@ import numpy as np
 import pytest
 import torch
 from fault_cases import ADE, ALONE, COCO, IMAGE, LABEL
+from mmdet.datasets import CocoDataset
 from mmengine.dataset import BaseDataset
+from mmengine.registry import DefaultScope
+from mmseg.datasets import ADE20KDataset
+from PIL import Image
 from tool import SMALL_UPERNET, run, write_config
 from torch.utils.data import DataLoader
 
@@ -188,3 +194,90 @@ def test_every_ignore_index_of_a_config_may_occur():
     with pytest.raises(UserError, match='up to 14') as caught:
         rules.check(results, {'gt_seg_map'})
     assert 'ignore_index' not in str(caught.value)
+
+
+def loaded(dataset):
+    """The first batch of a guarded loader: a sample, or the failure."""
+    batch = next(iter(sample_guard.guard(DataLoader(dataset, batch_size=1, collate_fn=list))))
+    return batch if isinstance(batch, sample_guard.LoadFailure) else batch[0]
+
+
+def give_orientation(path, value) -> None:
+    """Write the EXIF tag of a camera that was held otherwise; the pixels stay as they are."""
+    tags = Image.Exif()
+    tags[0x0112] = value
+    with Image.open(path) as picture:
+        picture.load()
+    picture.save(path, exif=tags, quality=95)
+
+
+@pytest.mark.parametrize('value', range(1, 9))
+@pytest.mark.parametrize('task', ['segmentation', 'detection'])
+def test_an_image_that_is_turned_without_its_annotation_is_refused(folder, task, value):
+    """mmcv turns images as their EXIF tag says; nothing turns label maps, boxes and outlines."""
+    if task == 'segmentation':
+        first = folder / 'data/ade20k/images/training/ADE_train_00000001.jpg'
+        kind, load = ADE20KDataset, dict(type='mmseg.LoadAnnotations', reduce_zero_label=True)
+        where = dict(data_root=str(folder / 'data/ade20k'), data_prefix=dict(
+            img_path='images/training', seg_map_path='annotations/training'))  # fmt: skip
+    else:
+        kind, load = CocoDataset, dict(type='mmdet.LoadAnnotations', with_bbox=True)
+        where = dict(data_root=str(folder / 'data/coco'), data_prefix=dict(img='train2017/'),
+                     ann_file='annotations/instances_train2017.json')  # fmt: skip
+        records = json.loads((folder / 'data/coco' / where['ann_file']).read_text())
+        first = folder / 'data/coco/train2017' / records['images'][0]['file_name']
+    give_orientation(first, value)
+    scope = 'mmseg' if task == 'segmentation' else 'mmdet'
+    with DefaultScope.overwrite_default_scope(scope):
+        sample = loaded(kind(**where, pipeline=[dict(type='LoadImageFromFile'), load]))
+        as_stored = dict(type='LoadImageFromFile', color_type='color_ignore_orientation')
+        same = loaded(kind(**where, pipeline=[as_stored, load]))
+    assert same['img'].shape == (64, 96, 3)  # the way out that the message names
+    if value == 1:
+        np.testing.assert_array_equal(sample['img'], same['img'])
+    else:
+        assert f'{first.name} has the EXIF orientation {value}' in sample.message
+        assert 'exiftool' in sample.message
+        assert sample.advised
+
+
+def test_a_label_map_of_the_turned_image_is_fine(folder):
+    """Where the sides are swapped, the sizes show that it fits what a viewer shows."""
+    root = folder / 'data/ade20k'
+    give_orientation(root / 'images/training/ADE_train_00000001.jpg', 6)
+    file = root / 'annotations/training/ADE_train_00000001.png'
+    cv2.imwrite(str(file), np.ones((96, 64), np.uint8))
+    with DefaultScope.overwrite_default_scope('mmseg'):
+        sample = loaded(ADE20KDataset(
+            data_root=str(root),
+            data_prefix=dict(img_path='images/training', seg_map_path='annotations/training'),
+            pipeline=[dict(type='LoadImageFromFile'),
+                      dict(type='LoadAnnotations', reduce_zero_label=True)],
+        ))  # fmt: skip
+    assert sample['img'].shape[:2] == sample['gt_seg_map'].shape == (96, 64)
+
+
+def test_a_step_that_fails_is_named_with_its_values(folder, tmp_path):
+    """And names that are not UTF-8 are written to the list of skipped files."""
+    root = folder / 'data/ade20k'
+    (root / 'images/training/ADE_train_00000001.jpg').rename(
+        root / 'images/training' / os.fsdecode(b'AA\xe9.jpg')
+    )
+    with DefaultScope.overwrite_default_scope('mmseg'):
+        dataset = ADE20KDataset(
+            data_root=str(root),
+            data_prefix=dict(img_path='images/training', seg_map_path='annotations/training'),
+            pipeline=[dict(type='LoadImageFromFile'), dict(type='Resize', scale=(0, 0))],
+        )
+    loader = DataLoader(dataset, batch_size=1, collate_fn=list)
+    failure = next(iter(sample_guard.guard(loader, skip=True, folder=tmp_path)))
+    assert '(96 x 64): the step Resize(scale=(0, 0)' in failure.message
+    assert failure.advised
+    listed = (tmp_path / sample_guard.SKIPPED_FILE).read_text('utf-8')
+    assert 'AA\\udce9.jpg' in listed
+
+
+def test_samples_that_make_no_batch_are_a_message():
+    loader = DataLoader(Numbers(), batch_size=2, collate_fn=lambda _: torch.stack([1]))
+    failure = next(iter(sample_guard.guard(loader)))
+    assert 'put together' in failure.message
