@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 
 import numpy as np
 import pytest
@@ -116,6 +117,37 @@ def test_counts_are_no_per_cent():
     values, units = in_percent(metric, {'single-label/support': 40, 'single-label/recall': 90})
     assert values == {'single-label/support': 40, 'single-label/recall': 90}
     assert units == {'single-label/support': None, 'single-label/recall': '%'}
+
+
+def test_figures_of_coco_stand_under_their_own_names(tmp_path):
+    """Classes in another order than their ids, and boxes that are good enough for 0.5 alone."""
+    boxes = {7: [0, 0, 100, 100], 3: [200, 0, 100, 100]}
+    content = {
+        'images': [{'id': 1, 'file_name': 'a.jpg', 'height': 400, 'width': 400}],
+        'categories': [{'id': 7, 'name': 'well found'}, {'id': 3, 'name': 'badly found'}],
+        'annotations': [
+            {'id': i, 'image_id': 1, 'category_id': kind, 'bbox': box, 'area': 1e4, 'iscrowd': 0}
+            for i, (kind, box) in enumerate(boxes.items(), 1)
+        ],
+    }
+    (tmp_path / 'truth.json').write_text(json.dumps(content))
+    metric = metric_class('mmdet.CocoMetric')(ann_file=str(tmp_path / 'truth.json'))
+    evaluator = JobEvaluator([metric], {'classes': ('well found', 'badly found')}, False)
+    # Label 0 is the first category of the file, whose id is the larger one. IoU: 1 and 0.7.
+    found = dict(bboxes=torch.tensor([[0.0, 0, 100, 100], [200, 0, 300, 70]]),
+                 scores=torch.tensor([0.9, 0.8]), labels=torch.tensor([0, 1]))  # fmt: skip
+    evaluator.process(0, {}, [dict(img_id=1, ori_shape=(400, 400), pred_instances=found)])
+    scores = evaluator.evaluate(True)
+    assert scores.per_class['bbox_AP'] == pytest.approx({'well found': 100, 'badly found': 50})
+    expected = {'mAP': 75, 'mAP_50': 100, 'mAP_75': 50, 'mAP_s': None, 'mAP_m': None, 'mAP_l': 75}
+    for item, value in expected.items():
+        upstream, own = scores.upstream[f'coco/bbox_{item}'], scores.metrics[f'bbox_{item}']
+        if value is None:
+            assert upstream == -1
+            assert np.isnan(own)
+        else:
+            assert own == pytest.approx(value) == pytest.approx(100 * upstream)
+    assert scores.per_image == {'bbox_AP': [pytest.approx(75)]}
 
 
 def test_a_sweep_with_vocs_metric(tmp_path, scenes, capsys):
