@@ -8,20 +8,22 @@ from mmengine.config import Config
 from mmengine.hooks import Hook
 from mmengine.model import is_model_wrapper
 from mmengine.runner import Runner
+from torch.optim import Optimizer
 
 from .checkpoint import read_checkpoint
 from .checkpoint_fit import require_finite, require_fit, weights_in
 from .errors import UserError
 from .safe_checkpoints import checkpoints_in
+from .training_state import require_optimizer_fit, require_resumable
 
 
 def last_whole_checkpoint(folder: str | Path) -> Path | None:
-    """The newest checkpoint that can be read to the end; says which ones it passed over."""
+    """The newest checkpoint that can be read to the end; says which ones it skipped."""
     for file in checkpoints_in(folder):
         try:
-            require_finite(weights_in(read_checkpoint(file)), file)
+            _require_sound(file)
         except UserError as error:
-            print(f'passed over: {error}')
+            print(f'skipped: {error}')
         else:
             return file
     return None
@@ -48,18 +50,13 @@ def choose_start(config: Config, resume: str | None) -> None:
             return
     else:
         file = Path(resume)
-        _require_resumable(file)
+        _require_sound(file)
     config.resume, config.load_from = True, str(file)
 
 
-def _require_resumable(file: Path) -> None:
+def _require_sound(file: Path) -> None:
     content = read_checkpoint(file)
-    lacking = [key for key in ('meta', 'state_dict', 'message_hub') if key not in content]
-    if lacking:
-        raise UserError(
-            f'--resume {file}: it is no checkpoint of a training run (it has no '
-            f'{", ".join(lacking)}). For weights to start from, pass --init {file}.'
-        )
+    require_resumable(content, file)
     require_finite(weights_in(content), file)
 
 
@@ -71,3 +68,6 @@ class RequireFit(Hook):
         if runner._resume:
             model = runner.model.module if is_model_wrapper(runner.model) else runner.model
             require_fit(model, weights_in(checkpoint), runner._load_from)
+            optimizer = getattr(runner.optim_wrapper, 'optimizer', None)
+            if isinstance(optimizer, Optimizer) and 'optimizer' in checkpoint:
+                require_optimizer_fit(optimizer, checkpoint['optimizer'], runner._load_from)

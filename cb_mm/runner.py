@@ -202,8 +202,6 @@ def _training_config(options: TrainOptions) -> Config:
                 checkpoint.trust(file)
     if options.init:
         config.model.backbone.init_cfg = dict(type='Pretrained', checkpoint=options.init)
-        if options.trust_checkpoint:
-            config.model.backbone.init_cfg.trust = True
         if options.allow_broadcast_mismatch:
             config.model.backbone.init_cfg.allow_broadcast_mismatch = True
     if options.auto_scale_lr:

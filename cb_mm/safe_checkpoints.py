@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from mmengine.config import Config
 from mmengine.dist import is_main_process
@@ -27,6 +28,9 @@ from .errors import UserError
 
 #: Names in mmengine's message hub, which is saved with every checkpoint.
 _OUTDATED, _VALIDATED = 'outdated_checkpoints', 'done_validation'
+_NAMES_A_FILE = re.compile(r'last_ckpt|best_ckpt(_.*)?')
+#: The checkpoints that a run writes, and may remove.
+_OWN_FILE = re.compile(r'(iter|epoch)_\d+\.pth|best_[^/\\]+\.pth')
 _PLAIN = ('CheckpointHook', 'mmengine.CheckpointHook')
 #: The checkpoint of a run that was asked to stop; there is one, until the next periodic one.
 STOPPED = 'stopped.pth'
@@ -78,11 +82,20 @@ class SafeCheckpointHook(CheckpointHook):
 
     def before_train(self, runner: Runner) -> None:
         """Tidy up after a killed run, and finish its validation."""
+        info = runner.message_hub.runtime_info
+        _keep_own_names(info)
         super().before_train(runner)
+        for key in [key for key in info if _NAMES_A_FILE.fullmatch(key)]:
+            info[key] = self.file_backend.join_path(self.out_dir, info[key])
+        if getattr(self, 'best_ckpt_path', None):
+            self.best_ckpt_path = info['best_ckpt']
+        for key, name in getattr(self, 'best_ckpt_path_dict', {}).items():
+            self.best_ckpt_path_dict[key] = name and info[f'best_ckpt_{key}']
         if is_main_process():
             for folder in {str(self.out_dir), str(runner.work_dir)}:
                 remove_drafts(folder)
-            for path in runner.message_hub.runtime_info.get(_OUTDATED) or ():
+            for name in info.get(_OUTDATED) or ():
+                path = self.file_backend.join_path(self.out_dir, name)
                 if self.file_backend.isfile(path):
                     self.file_backend.remove(path)
         if _validation_is_due(runner):
@@ -175,6 +188,32 @@ class SafeCheckpointHook(CheckpointHook):
             for path, remove in later.waiting.items():
                 if path not in current:  # after resuming, a name can come a second time
                     remove(path)
+
+
+def _keep_own_names(info: dict[str, Any]) -> None:
+    """Reduce what a resumed checkpoint says about files to names of checkpoints.
+
+    They are removed, when their time comes, from the folder of this run alone. A checkpoint that
+    somebody else made could name any file; one of a run whose folder was moved names the old place.
+    """
+    for key, value in [*info.items()]:
+        listed = value if isinstance(value, (list, tuple)) else ()
+        if key == _OUTDATED:
+            info[key] = [name for name in map(_own_name, listed) if name]
+        elif key == 'keep_ckpt_ids':
+            info[key] = [step for step in listed if type(step) is int and step >= 0]
+        elif _NAMES_A_FILE.fullmatch(key) and _own_name(value):
+            info[key] = _own_name(value)
+        elif _NAMES_A_FILE.fullmatch(key) or (
+            key.startswith('best_score') and not isinstance(value, (int, float, np.number))
+        ):
+            del info[key]
+
+
+def _own_name(path: Any) -> str | None:
+    """The name of a checkpoint that this hook can have written, without its folder."""
+    name = re.split(r'[/\\]', path)[-1] if isinstance(path, str) else ''
+    return name if _OWN_FILE.fullmatch(name) else None
 
 
 def _validation_is_due(runner: Runner) -> bool:

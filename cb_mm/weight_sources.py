@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import math
 import re
 import socket
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 from urllib.request import getproxies
 
-import numpy as np
 import timm
 import torch
 from huggingface_hub import constants
 from timm.models.vision_transformer import VisionTransformer
 
-from .checkpoint import read_checkpoint
+from .checkpoint import is_trusted, read_checkpoint
+from .downloads import download, is_address
 from .errors import UserError
+from .npz import npz_shapes
 
 SUFFIXES = ('.pth', '.pt', '.bin', '.ckpt', '.tar', '.pkl', '.safetensors', '.npz')
 
@@ -28,12 +29,12 @@ SUFFIXES = ('.pth', '.pt', '.bin', '.ckpt', '.tar', '.pkl', '.safetensors', '.np
 def read_weights(source: str | Path, trust: bool = False) -> tuple[Any, str | None]:
     """What a file, an address or a hub model holds, and its layout where the source tells it."""
     text = str(source)
-    if re.match(r'https?://', text):
-        return _read_file(_download(text), trust)
+    if is_address(text):
+        return _read_file(download(text), trust or is_trusted(text))
     if text.startswith(('hf-hub:', 'hf_hub:')) or _is_timm_name(text):
         return _from_hub(text), 'timm'
-    if Path(text).expanduser().suffix in SUFFIXES or Path(text).expanduser().exists():
-        return _read_file(Path(text).expanduser(), trust)
+    if Path(text).suffix in SUFFIXES or _exists(text):
+        return _read_file(Path(text), trust)
     near = difflib.get_close_matches(text.split('.')[0], timm.list_models(), n=3)
     raise UserError(
         f'{text!r} is neither a file ({", ".join(SUFFIXES)}), nor an address, nor the name of a '
@@ -42,28 +43,20 @@ def read_weights(source: str | Path, trust: bool = False) -> tuple[Any, str | No
 
 
 def _is_timm_name(text: str) -> bool:
-    return not Path(text).exists() and '/' not in text and timm.is_model(text)
+    return not _exists(text) and '/' not in text and timm.is_model(text)
+
+
+def _exists(text: str) -> bool:
+    try:
+        return Path(text).expanduser().exists()
+    except (OSError, RuntimeError, ValueError):  # a loop of links, no such user, a null
+        return True  # reading it says what is wrong
 
 
 def _read_file(path: Path, trust: bool) -> tuple[Any, str | None]:
     if path.suffix == '.npz':
-        return read_npz(path), 'npz'
+        return read_npz(path.expanduser()), 'npz'
     return read_checkpoint(path, trust=trust), None
-
-
-def _download(address: str) -> Path:
-    folder = Path(torch.hub.get_dir()) / 'checkpoints'
-    file = folder / Path(urlparse(address).path).name
-    if not file.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        try:
-            torch.hub.download_url_to_file(address, str(file), progress=False)
-        except OSError as error:  # urllib's errors are OSErrors
-            raise UserError(
-                f'{address} could not be downloaded ({error}). Without a network, fetch it '
-                'elsewhere and give the path of the file.'
-            ) from error
-    return file
 
 
 def _from_hub(name: str) -> dict[str, torch.Tensor]:
@@ -103,19 +96,15 @@ def read_npz(path: Path) -> dict[str, torch.Tensor]:
     timm's own loader copies such a file into a model; the model is built here to the measures of
     the file.
     """
-    if not path.is_file():
-        raise UserError(f'checkpoint {path} does not exist.')
+    shapes = npz_shapes(path)
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            shapes = {key: archive[key].shape for key in archive.files}
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        raise UserError(
-            f'checkpoint {path} is cut off or is not an .npz archive ({error}). Download it again.'
-        ) from error
-    try:
-        model = VisionTransformer(**_measures(shapes))
+        measures = _measures(shapes)
+        _require_filled(measures, shapes)
+        model = VisionTransformer(**measures)
         model.load_pretrained(str(path))
-    except (KeyError, ValueError, RuntimeError, StopIteration) as error:
+    except UserError:
+        raise
+    except Exception as error:  # timm's loader stumbles over foreign files in its own ways
         raise UserError(
             f'checkpoint {path} is not the .npz of a plain Vision Transformer ({error!r}). It '
             f'holds e.g. {", ".join(sorted(shapes)[:3])}.'
@@ -124,6 +113,17 @@ def read_npz(path: Path) -> dict[str, torch.Tensor]:
     # Only their names matter: the report says that they were left out.
     spare = {re.search(r'(head|pre_logits|MAPHead_0)/.*', key)[0]: torch.empty(0) for key in heads}
     return {**model.state_dict(), **spare}
+
+
+def _require_filled(measures: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> None:
+    """Refuse a model much larger than the arrays for it, before it takes any memory."""
+    if not 1 <= measures['depth'] <= 200 or not 1 <= measures['num_heads'] <= measures['embed_dim']:
+        raise ValueError(f'{measures["depth"]} blocks of {measures["num_heads"]} heads')
+    with torch.device('meta'):
+        wanted = sum(p.numel() for p in VisionTransformer(**measures).parameters())
+    held = sum(math.prod(shape) for shape in shapes.values())
+    if wanted > held + 10_000:
+        raise ValueError(f'a model of {wanted:,} weights, of which it holds {held:,}')
 
 
 def _measures(shapes: dict[str, tuple[int, ...]]) -> dict[str, Any]:

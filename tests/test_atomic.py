@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import stat
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -62,3 +64,45 @@ with draft_of({str(path)!r}) as draft:
     done = subprocess.run([sys.executable, '-c', script], check=False)
     assert done.returncode == -signal.SIGKILL
     assert path.read_text() == 'old'
+
+
+class Observer:
+    """Notes what happens to files, and lets it happen."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.events: list[str] = []
+        fsync, rename = os.fsync, Path.replace
+
+        def seen_fsync(handle) -> None:
+            number = handle if isinstance(handle, int) else handle.fileno()
+            kind = 'folder' if stat.S_ISDIR(os.fstat(number).st_mode) else 'file'
+            size = os.fstat(number).st_size if kind == 'file' else ''
+            self.events.append(f'fsync {kind} {size}'.strip())
+            fsync(handle)
+
+        def seen_rename(path: Path, target: Path) -> Path:
+            self.events.append(f'rename to {Path(target).name}')
+            return rename(path, target)
+
+        monkeypatch.setattr(os, 'fsync', seen_fsync)
+        monkeypatch.setattr(Path, 'replace', seen_rename)
+
+
+def test_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
+    """After a power cut no name stands for an empty file: the bytes go to the disk first."""
+    seen = Observer(monkeypatch)
+    write_atomically(tmp_path / 'x.txt', 'twelve bytes')
+    assert seen.events == ['fsync file 12', 'rename to x.txt', 'fsync folder']
+
+
+def test_records_are_on_the_disk(tmp_path, monkeypatch):
+    """A line of results that was reported as done is still there after a power cut."""
+    from cb_mm.robustness.records import RecordFile
+
+    with RecordFile(tmp_path / 'results.jsonl', {'model': 'a'}) as records:
+        seen = Observer(monkeypatch)
+        for number in range(2):
+            records.append({'number': number})
+            size = (tmp_path / 'results.jsonl').stat().st_size
+            assert seen.events[-1] == f'fsync file {size}'
+    assert len(seen.events) == 2

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cb_mm.checkpoint import read_checkpoint
-from cb_mm.checkpoint_fit import require_finite, require_fit, weights_in
+from cb_mm.checkpoint_fit import require_fit
 from cb_mm.errors import UserError
 
 #: Run in a process of its own, with bounded memory and a bounded time.
@@ -188,15 +188,30 @@ def test_packed_archives_are_refused(tmp_path):
         read_checkpoint(tmp_path / 'bomb.pth')
 
 
-def test_claims_are_not_believed(tmp_path):
-    """A tensor that repeats one number 10^15 times, and containers that hold each other."""
-    model = torch.nn.Linear(2, 1)
-    huge = torch.zeros(1).expand(10**15)
-    torch.save({'weight': huge, 'bias': torch.zeros(1), 'n': NEST}, tmp_path / 'a.pth')
-    weights = weights_in(read_checkpoint(tmp_path / 'a.pth'))
-    require_finite(weights, 'a.pth')
-    with pytest.raises(UserError, match='other sizes'):
-        require_fit(model, weights, 'a.pth')
+@pytest.mark.parametrize(
+    ('claim', 'message'),
+    [
+        (torch.zeros(1).expand(10**15), 'impossible size'),
+        (torch.zeros(1).expand(10**9), r'1,000,000,000 numbers of which only 1 .*clone'),
+        (torch.zeros(100).as_strided((10**5, 10**4), (0, 0)), r'only 100 .*clone'),
+        ([torch.zeros(1 << 20)] * 100 + [torch.zeros(1 << 20)[i:] for i in range(2)], None),
+        (NEST, 'hold one another too many times'),
+    ],
+)
+def test_claims_are_not_believed(claim, message, tmp_path):
+    """Tensors that repeat their numbers, and containers that hold each other."""
+    torch.save({'weight': claim}, tmp_path / 'a.pth')
+    if message is None:
+        read_checkpoint(tmp_path / 'a.pth')
+        return
+    with pytest.raises(UserError, match=rf'a\.pth .*{message}'):
+        read_checkpoint(tmp_path / 'a.pth')
+
+
+def test_small_repetitions_are_read(tmp_path):
+    """As in the position ids of some models."""
+    torch.save({'ids': torch.arange(7).expand(3, 7)}, tmp_path / 'a.pth')
+    assert read_checkpoint(tmp_path / 'a.pth')['ids'].tolist() == [[*range(7)]] * 3
 
 
 @pytest.mark.parametrize('value', [float('nan'), float('inf'), -float('inf')])

@@ -110,6 +110,63 @@ def test_full_disk(undisturbed, number, tmp_path):
     assert resume(work) == undisturbed[0]
 
 
+def hostile(work: Path, info: dict) -> None:
+    """Let the last checkpoint of a run say something else about files."""
+    file = work / 'iter_6.pth'
+    content = read_checkpoint(file)
+    content['message_hub']['runtime_info'].update(info)
+    content['message_hub']['resumed_keys'].update(dict.fromkeys(info, True))
+    content['meta']['iter'] = 4  # there is something left to do
+    torch.save(content, work / 'iter_4.pth')
+    file.unlink()
+    (work / 'last_checkpoint').write_text(str(work / 'iter_4.pth'))
+
+
+def test_a_checkpoint_removes_no_file_but_its_own(undisturbed, tmp_path):
+    """Whatever a file says is outdated, or was the best: only checkpoints of this folder go."""
+    work = tmp_path / 'work'
+    done = forked.run(str(JOB), work, cwd=tmp_path)
+    assert done.code == 0, done.err
+    other = tmp_path / 'other'
+    kept = [
+        tmp_path / 'thesis.tex', other / 'iter_2.pth', other / 'best_score_iter_2.pth',
+        work / 'notes.txt', work / 'deep' / 'iter_2.pth', work / 'iter_2.pth.txt',
+        work / 'my_iter_2.pth', tmp_path / '7.pth',
+    ]  # fmt: skip
+    for file in kept:
+        file.parent.mkdir(exist_ok=True)
+        file.write_text('mine')
+    (work / 'iter_2.pth').write_text('outdated')  # this one the run may remove
+    paths = [str(file) for file in kept]
+    hostile(work, {
+        'outdated_checkpoints': [*paths, 'deep/iter_2.pth', 5, None, str(work / 'iter_2.pth')],
+        'best_ckpt': str(kept[0]),
+        'last_ckpt': str(kept[1]),
+        'keep_ckpt_ids': ['../../7', '/etc/7', -1, True, 2.5, [1]],
+        'best_score': -1.0,
+    })  # fmt: skip
+    done = forked.run(str(JOB), work, 'resume', cwd=tmp_path)
+    assert done.code == 0, done.err
+    assert [file for file in kept if not file.exists()] == []
+    assert not (work / 'iter_2.pth').exists()
+    assert read_checkpoint(work / 'iter_6.pth')['meta']['iter'] == 6
+
+
+@pytest.mark.parametrize(
+    'info',
+    [
+        {'best_ckpt': 5, 'last_ckpt': [1], 'outdated_checkpoints': 'iter_6.pth'},
+        {'best_score': 'high', 'keep_ckpt_ids': 'abc', 'outdated_checkpoints': {'a': 1}},
+        {'best_ckpt': '/elsewhere/best_score_iter_2.pth', 'best_score': -1.0},
+    ],
+)
+def test_odd_words_about_files(info, undisturbed, tmp_path):
+    work = tmp_path / 'work'
+    assert forked.run(str(JOB), work, cwd=tmp_path).code == 0
+    hostile(work, info)
+    assert 'iter_6.pth' in resume(work)
+
+
 def test_mmseg_itself_uses_it_with_shipped_configs():
     for file in CONFIGS.glob('*.py'):
         assert Config.fromfile(file).default_hooks.checkpoint.type == 'SafeCheckpointHook', file

@@ -488,7 +488,7 @@ def test_files_that_are_not_there_or_broken(real, tmp_path):
         (tmp_path / 'none.npz', 'does not exist'),
         (cut, 'cut off'),
         (other, 'not the .npz of a plain Vision Transformer'),
-        (pickled, 'cut off or is not'),
+        (pickled, 'holds an array of object'),
         ('vit_tiny_patch16_225', 'Did you mean vit_tiny_patch16_224'),
         ('no such thing', 'neither a file'),
     ):

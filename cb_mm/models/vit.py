@@ -216,12 +216,16 @@ class ViTCB(VisionTransformer, BaseModule):
             options = {
                 key: value for key, value in cfg.items() if key not in ('type', 'checkpoint')
             }
-            unknown = sorted(
-                set(options) - {'prefix', 'trust', 'map_location', 'allow_broadcast_mismatch'}
-            )
+            unknown = sorted(set(options) - {'prefix', 'map_location', 'allow_broadcast_mismatch'})
+            if 'trust' in options:
+                raise UserError(
+                    f'init_cfg of {cfg.get("checkpoint")}: a config cannot vouch for a file. Leave '
+                    '"trust" out; if you trust the maker of the file, pass it as --init with '
+                    '--trust-checkpoint.'
+                )
             if 'checkpoint' not in cfg or unknown:
                 raise UserError(
-                    f"init_cfg={cfg}: 'Pretrained' takes checkpoint, prefix, trust and "
+                    f"init_cfg={cfg}: 'Pretrained' takes checkpoint, prefix and "
                     'allow_broadcast_mismatch'
                     + (f', not {unknown[0]}.' if unknown else '; checkpoint is missing.')
                 )
