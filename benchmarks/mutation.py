@@ -35,8 +35,9 @@ AREAS = {
     'corruption': ('corruption/**/*.py',),
     'robustness': ('robustness/**/*.py',),
     'checkpoint': (
-        '**/*checkpoint*.py', '**/provenance.py', '**/weight*.py', '**/resuming.py',
-        '**/normalization.py', '**/atomic.py', '**/lock.py',
+        '**/*checkpoint*.py', '**/provenance*.py', '**/weight*.py', '**/resuming.py',
+        '**/normalization.py', '**/load_model.py', '**/model_settings.py', '**/label_set.py',
+        '**/atomic.py', '**/lock.py',
     ),
     'replay': ('**/replay*.py',),
     'attention': ('attention/**/*.py',),

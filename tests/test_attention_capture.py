@@ -22,6 +22,7 @@ from torch import nn
 
 import cb_mm.attention
 from cb_mm.attention import capture, find_attention
+from cb_mm.attention.projection import is_attention
 from cb_mm.attention.tokens import Tokens
 from cb_mm.config import load_config, replace_sync_bn
 from cb_mm.errors import UserError
@@ -193,6 +194,25 @@ def test_torchs_mask_means_the_opposite():
         _, weights = module(x, x, x, attn_mask=hidden)
         with capture(module, consume, grid=(2, 4), prefix_tokens=1):
             module(x, x, x, attn_mask=hidden)
+
+
+@pytest.mark.parametrize(
+    ('parts', 'known'),
+    [
+        ({'num_heads': 2, 'proj': nn.Linear(6, 6), 'qkv': nn.Linear(6, 18)}, True),
+        ({'num_heads': None, 'proj': nn.Linear(6, 6), 'qkv': nn.Linear(6, 18)}, False),
+        ({'num_heads': 2, 'proj': nn.Identity(), 'qkv': nn.Linear(6, 18)}, False),
+        ({'num_heads': 2, 'proj': nn.Linear(6, 6), 'qkv': nn.Linear(6, 12)}, False),
+        ({'num_heads': 2, 'proj': nn.Linear(6, 6), 'q_proj': nn.Linear(6, 6)}, False),
+        ({'num_heads': 2, 'proj': nn.Linear(6, 6),
+          **{f'{x}_proj': nn.Linear(6, 6) for x in 'qkv'}}, True),
+    ],
+)  # fmt: skip
+def test_attention_is_known_by_its_parts(parts, known):
+    module = nn.Module()
+    for name, part in parts.items():
+        setattr(module, name, part)
+    assert is_attention(module) is known
 
 
 @pytest.mark.parametrize('boolean', [True, False])

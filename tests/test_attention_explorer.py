@@ -7,12 +7,14 @@ import gzip
 import json
 import re
 import shutil
+from io import BytesIO
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 from timm.models.vision_transformer import VisionTransformer
 
 from cb_mm.attention import Subject, capture
@@ -144,6 +146,13 @@ def test_the_file_holds_the_maps(subjects, image, tmp_path):
     assert not re.search(r'(src|href)\s*=\s*["\']?(https?:)?//', page)
     data = json.loads(re.search(r'application/json">(.*?)</script>', page, re.DOTALL)[1])
     assert data['title'] == title
+    assert (data['height'], data['width']) == image.shape[:2]
+    assert data['start'] == {'query': {'kind': 'pixel', 'x': 0.5, 'y': 0.5}, 'threshold': 0.0}
+    kind, _, picture = data['picture'].partition(';base64,')
+    assert kind == 'data:image/jpeg'
+    assert Image.open(BytesIO(base64.b64decode(picture))).size == image.shape[1::-1]
+    colours = np.frombuffer(base64.b64decode(data['colours']), np.uint8).reshape(256, 3)
+    assert colours[[0, 255]].tolist() == [[0, 0, 4], [252, 255, 164]]  # inferno's ends
     for facts, subject in zip(data['models'], subjects, strict=True):
         assert facts['name'] == subject.name
         assert facts['grid'] == [8, 11]

@@ -14,7 +14,6 @@ from PIL import Image
 from timm.models.vision_transformer import VisionTransformer
 
 from cb_mm.attention import ScaleStatistics, Subject
-from cb_mm.attention.analysis import AnalysisOptions, ModelChoice, _content
 from cb_mm.attention.figures import (
     class_and_distance_figure,
     entropy_figure,
@@ -26,7 +25,8 @@ from cb_mm.attention.map_figures import _picture, grid_figure, heads_figure
 from cb_mm.attention.maps import at_image, normalise, parse_query, read_maps
 from cb_mm.attention.overlay import encode, overlay
 from cb_mm.attention.pictures import find_images, read_image, resize, to_tensor
-from cb_mm.attention.results import Records, write_csv, write_json
+from cb_mm.attention.records import identity_of
+from cb_mm.attention.results import write_csv, write_json
 from cb_mm.attention.statistics import measure
 from cb_mm.attention.summary import ModelSummary, record_of
 from cb_mm.attention.tokens import Tokens
@@ -286,6 +286,7 @@ def test_images_as_the_model_sees_them(image):
     assert bgr[0, 2, 5, 7].item() == pytest.approx((float(image[5, 7, 0]) - 30) / 8)
     assert resize(image, (16, 8)).shape == (16, 8, 3)
     assert resize(image, None) is image
+    assert resize(image, image.shape[:2]) is image  # not resampled
 
 
 def test_result_files(tmp_path):
@@ -297,39 +298,21 @@ def test_result_files(tmp_path):
     assert path.read_text() == 'p,q\n1,\n"a,b",0.5\n'
 
 
-def test_records_are_of_these_models_sizes_and_percentiles(tmp_path):
-    weights = tmp_path / 'a.pth'
-    weights.write_bytes(b'1234')
-    subjects = [SimpleNamespace(name='A', mean=(1, 2, 3), std=(4, 5, 6))]
+def test_records_are_of_these_models_sizes_and_percentiles():
+    facts = dict(name='A', mean=(1, 2, 3), std=(4, 5, 6), to_rgb=True, size=None)
 
-    def content(config='c.py', checkpoint=str(weights), **options) -> dict:
-        models = [ModelChoice(config, checkpoint)]
-        return _content(AnalysisOptions(models, ['x'], tmp_path, **options), subjects)
+    def identity(config='vit_x', size=(8, 8), percentiles=(15, 85), weight=1.0, **changed) -> str:
+        model = torch.nn.Linear(2, 2, bias=False)
+        torch.nn.init.constant_(model.weight, weight)
+        subject = SimpleNamespace(model=model, **{**facts, **changed})
+        return str(identity_of([config], [subject], size, percentiles))
 
-    expected = content()
-    assert content(limit=3, formats=('pdf',), overwrite=True) == expected
-    others = [content(config='d.py'), content(checkpoint='b.pth'), content(size=(64, 64)),
-              content(percentiles=(15,)), content(percentiles=(85, 15))]  # fmt: skip
-    subjects[0].name = 'B'
-    others.append(content())
-    subjects[0].name = 'A'
-    weights.write_bytes(b'12345')
-    others.append(content())
-    assert all(other != expected for other in others)
-    assert len({str(other) for other in others}) == len(others)
-
-
-def test_records_survive_a_kill_and_are_not_mixed(tmp_path):
-    path = tmp_path / 'records.jsonl'
-    records = Records(path, {'size': (224, 224)})
-    records.add({'image': 'a'})
-    records.add({'image': 'b'})
-    with path.open('a') as stream:
-        stream.write('{"image": "c')  # killed while writing
-    again = Records(path, {'size': (224, 224)})
-    assert [record['image'] for record in again] == ['a', 'b']
-    again.add({'image': 'd'})
-    assert [record['image'] for record in Records(path, {'size': [224, 224]})] == ['a', 'b', 'd']
-    with pytest.raises(UserError, match='records of other size'):
-        Records(path, {'size': None})
-    assert list(Records(path, {'size': None}, overwrite=True)) == []
+    expected = identity()
+    assert identity() == expected
+    others = [
+        identity(config='vit_y'), identity(size=None), identity(size=(8, 9)),
+        identity(percentiles=(15,)), identity(percentiles=(85, 15)), identity(weight=1.5),
+        identity(name='B'), identity(mean=(1, 2, 4)), identity(std=(4, 5, 7)),
+        identity(to_rgb=False),
+    ]  # fmt: skip
+    assert len({expected, *others}) == 1 + len(others)

@@ -49,8 +49,8 @@ class Mutant:
 
     @property
     def key(self) -> str:
-        """Names it, for as long as the lines above it stay."""
-        return f'{self.file}:{self.line}:{self.operator}:{self.before}=>{self.after}'
+        """Names it, wherever its function stands in the file."""
+        return f'{self.file}:{self.function}:{self.operator}:{self.before}=>{self.after}'
 
     def apply(self, source: bytes) -> bytes:
         """The file with the fault in it."""
