@@ -15,6 +15,7 @@ from timm.models.vision_transformer import VisionTransformer
 
 from cb_mm.attention import ScaleStatistics, Subject
 from cb_mm.attention.figures import (
+    _ordinal,
     class_and_distance_figure,
     entropy_figure,
     save,
@@ -210,6 +211,15 @@ def test_a_map_lies_where_its_patches_are():
             assert around == pytest.approx(values[row, column], abs=0.02)
     # The last column of patches reaches from 560 over the edge at 600: 4 of its 8 pixels show.
     assert large[40, -1] == pytest.approx(values[0, 7], abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ('number', 'word'),
+    [(1, '1st'), (2, '2nd'), (3, '3rd'), (4, '4th'), (11, '11th'), (12, '12th'), (13, '13th'),
+     (22, '22nd'), (85, '85th'), (2.5, '2.5th')],
+)  # fmt: skip
+def test_ordinals(number, word):
+    assert _ordinal(number) == word
 
 
 @pytest.mark.parametrize(
