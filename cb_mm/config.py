@@ -22,6 +22,7 @@ from torch.utils.data import DataLoader
 
 from . import safe_config
 from .errors import UserError, require_name
+from .safe_config.limits import TooLarge, counting_values
 
 #: Top-level keys that something reads; all others are variables of the config file.
 _READ_KEYS = {
@@ -47,9 +48,15 @@ def load_config(
     if not path.is_file():
         raise UserError(f'config {path} does not exist.{_near(path)}')
     try:
-        config = safe_config.load(path) if safe_config.enabled() else Config.fromfile(path)
+        if safe_config.enabled():
+            config = safe_config.load(path)
+        else:
+            with counting_values():
+                config = Config.fromfile(path)
     except UserError:
         raise
+    except TooLarge as error:
+        raise UserError(f'config {path}: {error}') from error
     except Exception as error:  # a config is a program: it can fail in any way
         raise UserError(_explain_reading(path, error)) from error
     apply_test_set(config, test_set)
@@ -63,6 +70,7 @@ def load_config(
             raise UserError(
                 f'--cfg-options {key}: {value!r} does not fit the config: {error}'
             ) from error
+    safe_config.check(config, f'config {path} with --cfg-options')
     return config
 
 
@@ -217,6 +225,7 @@ def _choose(config: Config, name: str | None, key: str, if_none: str) -> None:
         )
     config.merge_from_dict(known[name].to_dict() if known[name] else {})
     config[key] = name
+    safe_config.check(config, f'the {key.replace("_", " ")} {name} of the config')
 
 
 def dataset_configs(

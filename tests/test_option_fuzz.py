@@ -20,7 +20,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mmengine.config import Config
-from mmengine.registry import registry as registry_module
 from mmengine.utils import ManagerMixin
 from tool import CONFIGS, SMALL_MASK_RCNN, SMALL_UPERNET, TOOLS, main_of, write_config
 
@@ -94,11 +93,11 @@ def folder(tmp_path_factory):
     (folder / 'config.py').write_text(f"_base_ = ['{base}']\nmodel = dict(type='Nope')\n")
     (folder / 'broken.py').write_text('model = dict(')
     (folder / 'empty.py').write_text('')
-    before = Path.cwd(), safe_config._on, registry_module.get_object_from_string
+    before = Path.cwd()
     os.chdir(folder)
     yield folder
-    os.chdir(before[0])
-    safe_config._on, registry_module.get_object_from_string = before[1:]
+    os.chdir(before)
+    safe_config.disable()
 
 
 def call(main, words: list[str]) -> tuple[int, str]:

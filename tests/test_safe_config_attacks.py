@@ -1,0 +1,64 @@
+"""--safe-config under attack, in a process of its own: nothing runs, is deleted, hangs or dies."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import hostile_configs
+import pytest
+from tool import REPO, environment
+
+pytestmark = pytest.mark.slow
+JOB = REPO / 'tests' / 'hostile_config_job.py'
+GENERATED = hostile_configs.generated(seed=20, number=200)
+CASES = {
+    **hostile_configs.KNOWN, **hostile_configs.BOMBS, **hostile_configs.OPTIONS, **GENERATED,
+}  # fmt: skip
+#: Reading goes on to a file that is then refused, or the text is empty and harmless.
+NOT_AT_ONCE = {'proposals': 'refused later', 'form feeds': 'used'}
+
+
+def run(cases: dict[str, str], folder: Path, *options: str) -> dict[str, dict]:
+    """Give configs to one child process; return what came of each, by name."""
+    (folder / 'cases.json').write_text(json.dumps(cases))
+    files = [folder / 'cases.json', folder / 'work', folder / 'results.jsonl']
+    done = subprocess.run(
+        [sys.executable, JOB, *files, *options],
+        env=environment(), cwd=folder, capture_output=True, text=True,
+    )  # fmt: skip
+    lines = files[2].read_text().splitlines() if files[2].exists() else []
+    results = {result['name']: result for result in map(json.loads, lines)}
+    missing = [name for name in cases if name not in results]
+    assert done.returncode == 0, (done.returncode, missing[:1], done.stderr[-1000:])
+    assert not missing
+    return results
+
+
+@pytest.fixture(scope='module')
+def results(tmp_path_factory):
+    return run(CASES, tmp_path_factory.mktemp('hostile'), '--safe')
+
+
+def test_the_known_attacks_work_without_the_option(tmp_path):
+    """Otherwise the tests below would show nothing."""
+    found = run(hostile_configs.KNOWN, tmp_path)
+    assert [name for name, result in found.items() if not result['pwned']] == []
+
+
+def test_none_of_them_runs_or_deletes(results):
+    assert len(CASES) - len(hostile_configs.KNOWN) >= 300
+    assert [name for name, result in results.items() if result['pwned']] == []
+    assert [name for name, result in results.items() if result['deleted']] == []
+
+
+def test_each_is_refused_with_one_message(results):
+    other = {n: r['outcome'] for n, r in results.items() if r['outcome'] != 'refused'}
+    assert other == NOT_AT_ONCE
+
+
+def test_none_takes_a_gibibyte(results):
+    """More than what importing mmseg and mmdet takes; none has met the alarm of 20 seconds."""
+    assert max(result['gib'] for result in results.values()) < 1
