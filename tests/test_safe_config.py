@@ -332,6 +332,7 @@ def test_every_tool_reads_configs_this_way(tool, tmp_path, monkeypatch, capsys):
     assert not (tmp_path / 'PWNED').exists()
 
 
+@pytest.mark.slow
 def test_enabled_nothing_is_built_by_its_import_path(tmp_path):
     """Also where another key than ``type`` names the class."""
     script = """

@@ -18,15 +18,9 @@ from typing import Any
 from mmengine.config import ConfigDict
 
 from . import arithmetic
+from .base_values import BaseValue, is_free
 from .budget import Budget, Refusal, words
 from .limits import count_values
-
-
-class BaseValue:
-    """``{{_base_.a.b}}``: mmengine fills it in after the file was read."""
-
-    def __init__(self, keys: list[str]) -> None:
-        self.keys = keys
 
 
 class Evaluator:
@@ -72,7 +66,7 @@ class Evaluator:
         if isinstance(target, ast.Attribute):
             holder: Any = self.value(target.value)
             key: str | int = target.attr
-            fits = isinstance(holder, ConfigDict) and _is_free(target.attr)
+            fits = isinstance(holder, ConfigDict) and is_free(target.attr)
         elif isinstance(target, ast.Subscript) and not isinstance(target.slice, ast.Slice):
             holder, key = self.value(target.value), self._key(target.slice)
             fits = isinstance(holder, dict) or (
@@ -107,8 +101,6 @@ class Evaluator:
         if found is None:
             raise Refusal(node, f'"{words(node)}" is more than data')
         return found(self, node)
-
-    # One method for each kind of expression.
 
     def _constant(self, node: ast.Constant) -> Any:
         if isinstance(node.value, str) and '{{' in node.value and '_base_' in node.value:
@@ -158,7 +150,7 @@ class Evaluator:
         """``_base_.a.b``: only mmengine's own dicts have their keys as attributes."""
         holder = self.value(node.value)
         name = node.attr
-        if not isinstance(holder, ConfigDict) or name not in holder or not _is_free(name):
+        if not isinstance(holder, ConfigDict) or name not in holder or not is_free(name):
             raise Refusal(node, f'"{words(node)}" is more than data, or not in a base')
         return holder[name]
 
@@ -166,8 +158,9 @@ class Evaluator:
         holder = self.value(node.value)
         if isinstance(node.slice, ast.Slice):
             ends = [node.slice.lower, node.slice.upper, node.slice.step]
-            parts = [None if end is None else self._whole(end) for end in ends]
-            if not isinstance(holder, (str, list, tuple)) or parts[2] == 0:
+            parts = [None if end is None else self._key(end) for end in ends]
+            fits = isinstance(holder, (str, list, tuple)) and parts[2] != 0
+            if not fits or any(isinstance(part, str) for part in parts):
                 raise Refusal(node, f'"{words(node)}" is not part of a list')
             result = holder[slice(*parts)]
             self.budget.spend(len(result), node)
@@ -267,18 +260,10 @@ class Evaluator:
             raise Refusal(node, f'"{words(node)}" does not exist')
         del holder[key]
 
-    # What an expression must be to be used in a certain place.
-
     def _key(self, node: ast.expr) -> str | int:
         value = self.value(node)
         if isinstance(value, bool) or not isinstance(value, (str, int)):
             raise Refusal(node, f'"{words(node)}" is neither a text nor a whole number')
-        return value
-
-    def _whole(self, node: ast.expr) -> int:
-        value = self.value(node)
-        if not isinstance(value, int):
-            raise Refusal(node, f'"{words(node)}" is not a whole number')
         return value
 
     def _mapping(self, node: ast.expr) -> dict:
@@ -294,11 +279,6 @@ class Evaluator:
             raise Refusal(node, f'"{words(node)}" is not a list')
         self.budget.spend(len(value), node)
         return value
-
-
-def _is_free(name: str) -> bool:
-    """Whether an attribute of mmengine's dicts is a key, and nothing of their own."""
-    return not (name.startswith('_') or name == 'scope' or hasattr(ConfigDict, name))
 
 
 _KINDS: dict[type[ast.expr], Callable[[Evaluator, Any], Any]] = {

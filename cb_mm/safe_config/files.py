@@ -13,8 +13,9 @@ from typing import Any
 from mmengine.config import Config, ConfigDict
 
 from ..errors import UserError
+from .base_values import BaseValue
 from .budget import Budget, Refusal
-from .evaluate import BaseValue, Evaluator
+from .evaluate import Evaluator
 from .limits import TooLarge, count_values, show
 
 MAX_BYTES = 1_000_000
