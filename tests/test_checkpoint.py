@@ -39,6 +39,7 @@ def run_job(*words: object) -> subprocess.CompletedProcess:
     return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
 
+@pytest.mark.slow
 def test_killed_training_resumes_to_the_same_weights(tmp_path):
     whole = run_job(tmp_path / 'whole', 4)
     assert whole.returncode == 0, whole.stderr
@@ -103,6 +104,7 @@ def test_getattr_opens_nothing_but_histories(tmp_path):
         read_checkpoint(tmp_path / 'reach.pth')
 
 
+@pytest.mark.slow
 def test_resume_and_load_from_refuse_it_too(tmp_path):
     assert run_job(tmp_path, 1).returncode == 0
     content = read_checkpoint(tmp_path / 'epoch_1.pth')

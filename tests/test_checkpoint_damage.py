@@ -89,7 +89,13 @@ print(tally)
 
 
 @pytest.mark.parametrize(
-    ('kind', 'count'), [('zip', 10_000), ('legacy', 1500), ('safetensors', 1500)]
+    ('kind', 'count'),
+    [
+        pytest.param('zip', 10_000, marks=pytest.mark.slow),
+        ('zip', 500),
+        ('legacy', 1500),
+        ('safetensors', 1500),
+    ],
 )
 def test_flipped_bits(kind, count, tmp_path):
     """10,000 damaged files of the kind that mmengine writes: an error, or the very same weights.

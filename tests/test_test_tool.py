@@ -100,6 +100,7 @@ def test_refusal_with_two_processes_ends(seg, undisturbed, tmp_path):
     assert 'Error: ' not in done.stderr.split('holds the results')[0]
 
 
+@pytest.mark.slow
 def test_half_precision_is_another_test(seg, tmp_path):
     """In a process of its own: on some machines bfloat16 must be prepared before it is used."""
     plan = ('--limit', 4, '--out', tmp_path / 'exact')
@@ -112,7 +113,7 @@ def test_half_precision_is_another_test(seg, tmp_path):
     exact, half = (
         records(tmp_path / name)['clean']['metrics']['mIoU'] for name in ('exact', 'half')
     )
-    assert exact == pytest.approx(half, abs=1.0)
+    assert 0 < abs(exact - half) < 0.5, 'it is another number, and nearly the same'
     header = json.loads((tmp_path / 'half' / 'results.jsonl').read_text().splitlines()[0])
     assert header['identity']['amp'], 'results of both never meet in one file'
 
