@@ -57,6 +57,8 @@ def test_segments_are_half_their_colour_and_named_by_size():
     assert drawn[5, 50].tolist() == [50, 50, 150]
     assert drawn[10, 70].tolist() == [0, 0, 200]  # the largest comes first
     assert drawn[28, 70].tolist() == [200, 0, 0]
+    column = (drawn[:, 66] != 255).any(axis=1)  # squares of 12 pixels, one per row of 18
+    assert np.flatnonzero(column).tolist() == [*range(4, 16), *range(22, 34)]
 
 
 def test_an_image_is_brought_to_the_size_of_its_prediction():

@@ -10,9 +10,11 @@ import re
 import cv2
 import numpy as np
 import pytest
+from matplotlib.container import ErrorbarContainer
 
 from cb_mm.errors import UserError
 from cb_mm.json_lines import plain
+from cb_mm.robustness import plots
 from cb_mm.robustness.paper import TABLE_9, paper_figures
 from cb_mm.robustness.plots import draw_robustness
 from cb_mm.robustness.report import (
@@ -220,6 +222,60 @@ def test_pictures_are_drawn(case):
     colours = {tuple(c) for c in image.reshape(-1, 3).tolist()}
     assert (178, 114, 0) in colours, 'blue, in BGR'
     assert ((0, 159, 230) in colours) == (case == 'bars of two'), 'orange, for the other model'
+
+
+@pytest.fixture
+def figures(monkeypatch):
+    """The figures behind the files."""
+    kept = []
+
+    class Kept(plots.Figure):
+        def __init__(self, *args, **options) -> None:
+            super().__init__(*args, **options)
+            kept.append(self)
+
+    monkeypatch.setattr(plots, 'Figure', Kept)
+    return kept
+
+
+def test_bars_are_the_means(figures):
+    results = summarize_records(*table9())
+    draw_robustness(results, summarize_records(*table9(1.0)))
+    (figure,) = figures
+    assert figure.get_size_inches().tolist() == pytest.approx([7.5, 1.1 + 0.26 * 12 + 0.7])
+    assert len(figure.axes) == len(results['headline'])
+    axis = figure.axes[0]
+    means = [44, 40.2, 42.5, 40, 41, 40]
+    bars = [patch for patch in axis.patches if patch.get_width()]
+    assert [bar.get_width() for bar in bars] == pytest.approx([*means, *(m + 1 for m in means)])
+    middles = [bar.get_y() + bar.get_height() / 2 for bar in bars]
+    assert middles == pytest.approx([*(k - 0.2 for k in range(6)), *(k + 0.2 for k in range(6))])
+    assert [label.get_size() for label in axis.get_xticklabels()] == [8] * len(axis.get_xticks())
+    whiskers = [bar for bar in axis.containers if isinstance(bar, ErrorbarContainer)]
+    assert len(whiskers) == 2 * 3  # of what was repeated
+    _, caps, (line,) = whiskers[0]
+    half = results['cells'][1]['metrics'][results['headline'][0]]['high'] - 40.2
+    assert line.get_segments()[0][:, 0] == pytest.approx([40.2 - half, 40.2 + half])
+    assert [cap.get_markersize() for cap in caps] == [5, 5]
+    assert line.get_zorder() > bars[0].get_zorder()
+    texts = [note.get_text() for note in axis.texts]
+    assert (texts[0], texts[1][:7]) == ('44.00', '40.20 ±')
+    assert axis.get_xlim() == pytest.approx((0, 1.28 * 45))
+
+
+def test_curves_are_the_means(figures):
+    names = ['fog', 'snow', 'frost', 'contrast', 'pixelate', 'brightness']
+    header, rows = severities()
+    rows = [rows[0]] + [record(name, 1.0, 1, miou=10.0 + k) for k, name in enumerate(names)]
+    header['identity']['cells'] = ['clean', *(f'{name}=1' for name in names)]
+    draw_robustness(summarize_records(header, rows))
+    (figure,) = figures
+    assert figure.get_size_inches().tolist() == pytest.approx([2.1 * 5 + 0.8, 2 * 2.1 + 0.7])
+    assert len(figure.axes) == 10
+    shown = [axis for axis in figure.axes if axis.axison]
+    assert [axis.get_title() for axis in shown] == names
+    for k, axis in enumerate(shown):
+        assert axis.lines[0].get_xydata().tolist() == [[0, 50], [1, 10 + k]]
 
 
 def test_one_finished_pass_is_enough_for_a_report(tmp_path):

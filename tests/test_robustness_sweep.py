@@ -20,6 +20,7 @@ from cb_mm.corruption import corrupt_dataset_cfg
 from cb_mm.errors import UserError
 from cb_mm.robustness import SweepOptions, read_results, sweep
 from cb_mm.robustness.quiet import quiet
+from cb_mm.robustness.sweep import _follow
 
 
 @pytest.fixture(scope='module')
@@ -254,6 +255,12 @@ def test_pictures(model, tmp_path):
     stamps = {f: f.stat().st_mtime_ns for f in (tmp_path / 'saved').rglob('*.png')}
     test(model, tmp_path / 'out', **options, **folders)
     assert {f: f.stat().st_mtime_ns for f in (tmp_path / 'saved').rglob('*.png')} == stamps
+
+
+def test_other_processes_end_silently_where_the_main_one_has_no_plan():
+    with pytest.raises(SystemExit) as ended:
+        _follow(None, None)
+    assert ended.value.code == 2
 
 
 def test_comparing_two_models(seg, tmp_path):
