@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from argparse import Namespace
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +18,17 @@ import numpy as np
 import torch
 from mmengine.logging import HistoryBuffer
 
-from .checkpoint_pickle import Foreign, Name, Refused, require_keys
+from . import checkpoint_plain as plain
+from .checkpoint_arrays import (
+    array_of_bytes,
+    empty_array,
+    fill_array,
+    integers,
+    number_type,
+    require_native,
+    scalar,
+)
+from .checkpoint_pickle import Foreign, Name, Refused
 
 #: The kinds of numbers that a model can have.
 DTYPES = {
@@ -53,10 +63,8 @@ _ODD_TENSORS = {
     '_rebuild_nested_tensor': 'a nested tensor. Save its to_padded_tensor(0) instead',
     '_rebuild_wrapper_subclass': 'a tensor of a class of its own. Save plain tensors instead',
 }
-_NUMPY_CODES = re.compile(r'b1|[iu][1248]|f[248]|c8|c16|[US][1-9]\d{0,4}')
 #: A tensor with more numbers than its storage repeats them; small ones are nobody's attack.
 _MOST_REPEATED = 1 << 20
-_LATIN = ('latin1', 'latin-1')
 _HISTORY = 'mmengine.logging.history_buffer.HistoryBuffer'
 _STATISTICS = ('min', 'max', 'mean', 'current')
 
@@ -84,14 +92,14 @@ class CheckpointParts:
         self._budget = (64 << 20) + 16 * size
         rebuild = 'torch._utils._rebuild_'
         self._calls: dict[str, Callable[..., Any]] = {
-            'collections.OrderedDict': _ordered_dict,
-            'collections.Counter': _counter,
-            'builtins.set': _set,
-            'builtins.slice': _slice,
-            'builtins.complex': _complex,
-            'builtins.bytes': _no_bytes,
+            'collections.OrderedDict': plain.ordered_dict,
+            'collections.Counter': plain.counter,
+            'builtins.set': plain.set_of,
+            'builtins.slice': plain.slice_of,
+            'builtins.complex': plain.complex_of,
+            'builtins.bytes': plain.no_bytes,
             'builtins.getattr': _history_method,
-            '_codecs.encode': _bytes,
+            '_codecs.encode': plain.bytes_of,
             'argparse.Namespace': Namespace,
             _HISTORY: HistoryBuffer,
             'torch.Size': _size,
@@ -102,11 +110,11 @@ class CheckpointParts:
             f'{rebuild}parameter': _parameter,
             f'{rebuild}parameter_with_state': _parameter,
             'torch._tensor._rebuild_from_type_v2': self._tensor_with_attributes,
-            'numpy.dtype': _number_type,
+            'numpy.dtype': number_type,
             # numpy 1 and numpy 2 name the same functions differently.
-            **dict.fromkeys(_numpy('_reconstruct'), _empty_array),
-            **dict.fromkeys(_numpy('scalar'), _scalar),
-            **dict.fromkeys(_numpy('_frombuffer', 'numeric'), _array),
+            **dict.fromkeys(_numpy('_reconstruct'), empty_array),
+            **dict.fromkeys(_numpy('scalar'), scalar),
+            **dict.fromkeys(_numpy('_frombuffer', 'numeric'), array_of_bytes),
         }
         # Of no use but as arguments.
         self._words = {
@@ -140,9 +148,9 @@ class CheckpointParts:
     def build(self, item: Any, state: Any) -> None:
         """Give state to an array, its type of numbers, a history, options or a state dict."""
         if type(item) is np.ndarray:
-            _fill_array(item, state)
+            fill_array(item, state)
         elif isinstance(item, np.dtype):
-            _require_native(state)
+            require_native(state)
         elif type(item) is HistoryBuffer:
             _fill_history(item, state)
         elif type(item) is Namespace and type(state) is dict and all(map(_is_text, state)):
@@ -168,8 +176,8 @@ class CheckpointParts:
         if type(storage) is not Storage:
             raise Refused('is damaged: a tensor has no numbers')
         dtype = dtype or storage.dtype
-        size, stride = _integers(size), _integers(stride)
-        (offset,) = _integers((offset,))
+        size, stride = integers(size), integers(stride)
+        (offset,) = integers((offset,))
         held = storage.buffer.numel() // dtype.itemsize
         count = math.prod(size)
         if len(size) != len(stride) or math.prod(max(n, 1) for n in size) > 1 << 48:
@@ -230,14 +238,6 @@ def _is_text(value: Any) -> bool:
     return type(value) is str
 
 
-def _integers(values: Any) -> tuple[int, ...]:
-    if type(values) not in (tuple, list, torch.Size) or len(values) > 64:
-        raise Refused('is damaged: a tensor has an impossible size')
-    if any(type(n) is not int or not 0 <= n < 1 << 48 for n in values):
-        raise Refused('is damaged: a tensor has an impossible size')
-    return tuple(values)
-
-
 def _can_have_gradient(tensor: torch.Tensor) -> bool:
     return tensor.is_floating_point() or tensor.is_complex()
 
@@ -246,51 +246,6 @@ def _parameter(data: Any, grad: Any, *_: Any) -> torch.nn.Parameter:
     if type(data) is not torch.Tensor:
         raise Refused('is damaged: a parameter is not a tensor')
     return torch.nn.Parameter(data.detach(), grad is True and _can_have_gradient(data))
-
-
-def _ordered_dict(pairs: Any = ()) -> OrderedDict:
-    if type(pairs) not in (list, tuple) or any(
-        type(pair) not in (list, tuple) or len(pair) != 2 for pair in pairs
-    ):
-        raise Refused('is damaged: an OrderedDict is not made of pairs')
-    require_keys(key for key, _ in pairs)
-    return OrderedDict(pairs)
-
-
-def _counter(counts: Any = None) -> Counter:
-    if counts is not None and type(counts) is not dict:
-        raise Refused('is damaged: a Counter is not made of counts')
-    return Counter(counts)
-
-
-def _set(items: Any = ()) -> set:
-    if type(items) not in (list, tuple):
-        raise Refused('is damaged: a set is not made of a list')
-    require_keys(items)
-    return set(items)
-
-
-def _slice(*bounds: Any) -> slice:
-    if any(bound is not None and type(bound) is not int for bound in bounds):
-        raise Refused('is damaged: a slice has other bounds than integers')
-    return slice(*bounds)
-
-
-def _complex(*parts: Any) -> complex:
-    if any(type(part) is not float for part in parts):
-        raise Refused('is damaged: a complex number is not made of two numbers')
-    return complex(*parts)
-
-
-def _no_bytes() -> bytes:
-    return b''
-
-
-def _bytes(text: Any, encoding: Any = None) -> bytes:
-    """How protocol 2 writes bytes. Other encodings are programs of their own, and some are slow."""
-    if type(text) is not str or type(encoding) is not str or encoding not in _LATIN:
-        raise Foreign('_codecs.encode to another encoding than latin1')
-    return text.encode('latin-1')
 
 
 def _history_method(owner: Any, name: Any) -> Name:
@@ -310,69 +265,10 @@ def _fill_history(history: HistoryBuffer, state: Any) -> None:
 
 
 def _size(items: Any = ()) -> torch.Size:
-    return torch.Size(_integers(items))
+    return torch.Size(integers(items))
 
 
 def _device(kind: Any, index: Any = None) -> torch.device:
     if type(kind) is not str or not re.fullmatch(r'[a-z]{1,20}(:\d{1,3})?', kind):
         raise Refused('is damaged: a device has no name')
-    return torch.device(kind) if index is None else torch.device(kind, *_integers((index,)))
-
-
-def _number_type(code: Any, *_: Any) -> np.dtype:
-    if type(code) is not str or not _NUMPY_CODES.fullmatch(code):
-        raise Refused('holds a numpy array of something else than numbers or text')
-    return np.dtype(f'<{code}')
-
-
-def _require_native(state: Any) -> None:
-    """The rest of a numpy dtype: its order of bytes, and that it has no parts."""
-    order = state[1] if type(state) is tuple and len(state) >= 5 else None
-    if type(order) is not str or order not in ('<', '|', '='):
-        raise Refused('holds a numpy array with another order of bytes. Save it on this machine')
-    if any(part is not None for part in state[2:5]):
-        raise Refused('holds a numpy array of records. Save plain arrays instead')
-
-
-def _empty_array(kind: Any, *_: Any) -> np.ndarray:
-    if kind != Name('numpy.ndarray'):
-        raise Refused('is damaged: an array is not one')
-    return np.empty(0, np.int8)
-
-
-def _array(data: Any, dtype: Any, shape: Any, order: Any, *_: Any) -> np.ndarray:
-    """How protocol 5 writes an array."""
-    array = np.empty(0, np.int8)
-    data = bytes(data) if type(data) is bytearray else data
-    fortran = type(order) is str and order == 'F'
-    _fill_array(array, (1, shape, dtype, fortran, data))
-    return array
-
-
-def _fill_array(array: np.ndarray, state: Any) -> None:
-    if type(state) is not tuple or len(state) != 5 or array.shape != (0,):
-        raise Refused('is damaged: an array has no state')
-    _, shape, dtype, fortran, data = state
-    shape = _integers(shape)
-    if (
-        not isinstance(dtype, np.dtype)
-        or type(data) is not bytes
-        or len(shape) > 32
-        or math.prod(shape) * dtype.itemsize != len(data)
-        or math.prod(max(n, 1) for n in shape) > 1 << 48
-    ):
-        raise Refused('is damaged: an array does not have the bytes that its size asks for')
-    _require_text(dtype, data)
-    array.__setstate__((1, shape, dtype, fortran is True, data))
-
-
-def _scalar(dtype: Any, data: Any = None) -> np.generic:
-    if not isinstance(dtype, np.dtype) or type(data) is not bytes or len(data) != dtype.itemsize:
-        raise Refused('is damaged: a number of numpy does not have its bytes')
-    _require_text(dtype, data)
-    return np.frombuffer(data, dtype)[0]
-
-
-def _require_text(dtype: np.dtype, data: bytes) -> None:
-    if dtype.kind == 'U' and data and np.frombuffer(data, '<u4').max() > 0x10FFFF:
-        raise Refused('is damaged: a text of numpy has characters that do not exist')
+    return torch.device(kind) if index is None else torch.device(kind, *integers((index,)))
