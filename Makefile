@@ -31,7 +31,7 @@ env:
 		$(MAKE) --no-print-directory build-env && echo "$$pins" > $(VENV)/.pins; \
 	fi
 
-# MMCV_WITH_OPS=0: mmcv stays pure Python, so that no compiler is needed (see cb_mm/mmcv_ops.py).
+# MMCV_WITH_OPS=0: mmcv stays pure Python, so that no compiler is needed (see cb_mm/compat/mmcv_ops.py).
 # The last install: mmcv requires opencv-python, whose files need libGL and overwrite those of the
 # headless version. Reinstalling the headless version last lets cv2 be imported on a server.
 .PHONY: build-env

@@ -54,8 +54,8 @@ def work(args: argparse.Namespace) -> dict:
     """Measure in one process."""
     import torch
 
+    from cb_mm.apis.benchmark_report import machine, peak_memory, ratio, time_in_turns
     from cb_mm.attention import capture, measure
-    from cb_mm.benchmark import machine, peak_memory, ratio, time_in_turns
     from cb_mm.models import ViTCB
 
     torch.set_num_threads(args.threads)

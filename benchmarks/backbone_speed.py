@@ -91,8 +91,8 @@ def broadcast_alone(size: int) -> dict[str, float]:
     """Measure CB alone on the tokens of one layer: less than the noise of a full forward pass."""
     import torch
 
-    from cb_mm.benchmark import Times, time_in_turns
-    from cb_mm.models.context_broadcast import ContextBroadcast
+    from cb_mm.apis.benchmark_report import Times, time_in_turns
+    from cb_mm.models.broadcast.context_broadcast import ContextBroadcast
 
     tokens, broadcast = torch.randn(1, 1 + (size // 16) ** 2, 384), ContextBroadcast()
 
@@ -111,8 +111,8 @@ def run(args: argparse.Namespace) -> None:
     import torch
 
     import cb_mm  # noqa: F401
-    from cb_mm.atomic import write_atomically
-    from cb_mm.benchmark import machine, ratio, time_in_turns
+    from cb_mm.apis.benchmark_report import machine, ratio, time_in_turns
+    from cb_mm.fileio.atomic import write_atomically
 
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)

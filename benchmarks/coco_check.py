@@ -40,7 +40,7 @@ def write_config(file: Path, name: str, epochs: int) -> None:
     """Write the recipe with smaller images and a shorter schedule; nothing else changes."""
     from mmengine.config import Config
 
-    from cb_mm.atomic import write_atomically
+    from cb_mm.fileio.atomic import write_atomically
 
     config = Config.fromfile(BENCHMARKS.parent / 'configs' / f'{name}.py')
     resize = dict(type='Resize', scale=(533, 320), keep_ratio=True)
@@ -66,8 +66,8 @@ def check(args: argparse.Namespace) -> str:
     from parts.tool_call import call_tool
     from parts.training_log import scalars
 
-    from cb_mm.atomic import write_atomically
     from cb_mm.errors import UserError
+    from cb_mm.fileio.atomic import write_atomically
 
     for path in (args.coco / 'annotations' / 'instances_train2017.json', args.weights):
         if not path.is_file():

@@ -62,7 +62,7 @@ class Bench:
     def __init__(self, root: Path, seed: int, scale: float) -> None:
         import fault_cases
 
-        from cb_mm.data import write_scenes
+        from cb_mm.datasets import write_scenes
 
         self.root, self.random, self.scale = root, random.Random(seed), scale
         write_scenes(root / 'data', train=8, val=4, size=(64, 96))
@@ -123,7 +123,7 @@ def killed_job(bench: Bench, fault: Callable[[Path], Any]) -> bool:
 
 def all_readable(work: Path) -> bool:
     """Return whether every file that looks like a checkpoint is complete."""
-    from cb_mm.checkpoint import read_checkpoint
+    from cb_mm.checkpoints.read import read_checkpoint
     from cb_mm.errors import UserError
 
     try:
@@ -372,7 +372,8 @@ def checked_data(bench: Bench) -> Iterator[bool]:
     """Damage ADE20K and COCO data; tools/check_data.py must find and name the fault."""
     import test_check_data as cases
 
-    from cb_mm.data import check_ade20k, check_coco
+    from cb_mm.datasets.checks import ade20k as check_ade20k
+    from cb_mm.datasets.checks import coco as check_coco
 
     for name, faults, check in (
         ('ade20k', cases.ADE_FAULTS, check_ade20k),
@@ -407,7 +408,7 @@ def gadgets(bench: Bench) -> Iterator[bool]:
     import torch
     from test_checkpoint_damage import GADGETS
 
-    from cb_mm.checkpoint import read_checkpoint
+    from cb_mm.checkpoints.read import read_checkpoint
     from cb_mm.errors import UserError
 
     for content in GADGETS.values():
@@ -431,8 +432,8 @@ FAULTS = [
 def main(argv: list[str] | None = None) -> int:
     """Inject the faults, print and write the table; return 1 if one was not survived."""
     args = parse(argv)
-    from cb_mm.atomic import write_atomically
-    from cb_mm.benchmark import machine
+    from cb_mm.apis.benchmark_report import machine
+    from cb_mm.fileio.atomic import write_atomically
 
     rows = []
     with tempfile.TemporaryDirectory() as name:

@@ -57,7 +57,7 @@ def measure(args: argparse.Namespace) -> dict:
     """Measure time and memory of every size, width and batch."""
     import torch
 
-    from cb_mm.benchmark import count_multiplications, peak_memory, time_in_turns
+    from cb_mm.apis.benchmark_report import count_multiplications, peak_memory, time_in_turns
     from cb_mm.models import ViTCB
 
     torch.set_num_threads(args.threads)
@@ -146,8 +146,8 @@ def plot(report: dict) -> bytes:
 def run(args: argparse.Namespace) -> None:
     """Measure, print, write."""
     import cb_mm  # noqa: F401
-    from cb_mm.atomic import write_atomically
-    from cb_mm.benchmark import machine
+    from cb_mm.apis.benchmark_report import machine
+    from cb_mm.fileio.atomic import write_atomically
 
     report = measure(args)
     content = {'machine': machine(), 'arch': args.arch, 'repeats': args.repeats, **report}

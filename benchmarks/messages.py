@@ -29,8 +29,8 @@ def main() -> int:
     """Run all cases and write the page."""
     import fault_cases
 
-    from cb_mm.atomic import write_atomically
-    from cb_mm.data import write_scenes
+    from cb_mm.datasets import write_scenes
+    from cb_mm.fileio.atomic import write_atomically
 
     lines = [START]
     with tempfile.TemporaryDirectory() as name:

@@ -116,7 +116,7 @@ def figures(model: dict) -> tuple[str, str]:
 def main() -> int:
     """Write the page."""
     sys.path.insert(0, str(REPO))
-    from cb_mm.atomic import write_atomically
+    from cb_mm.fileio.atomic import write_atomically
 
     write_atomically(PAGE, page())
     return 0

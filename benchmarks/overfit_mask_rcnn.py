@@ -16,7 +16,7 @@ from pathlib import Path
 
 from parts.training_log import scalars
 
-from cb_mm.data import write_scenes
+from cb_mm.datasets import write_scenes
 
 REPO = Path(__file__).resolve().parent.parent
 

@@ -82,8 +82,8 @@ class Pipeline:
         self._check(settings)
 
     def _check(self, settings: dict[str, Any]) -> None:
-        from cb_mm.atomic import write_atomically
         from cb_mm.errors import UserError
+        from cb_mm.fileio.atomic import write_atomically
 
         file = self.work / 'settings.json'
         if file.is_file() and json.loads(file.read_text()) != settings:
@@ -154,7 +154,7 @@ class Pipeline:
         from parts.scenes import SCENES
         from parts.short_training import short_training
 
-        from cb_mm.atomic import write_atomically
+        from cb_mm.fileio.atomic import write_atomically
 
         source, rate = {'scenes': (SCENES, 5e-4), 'camvid': (self.source, 3e-4)}[part]
         data = source.config(128, (256, 192), self.args.batch, resize_test=True)

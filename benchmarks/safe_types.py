@@ -1,6 +1,6 @@
 """Write the list of types that --safe-config takes, and look through the source of each.
 
-    python benchmarks/safe_types.py            # write cb_mm/safe_config/allowed_types.txt
+    python benchmarks/safe_types.py            # write cb_mm/config/restricted/allowed_types.txt
     python benchmarks/safe_types.py --count    # how many configs of each package pass
 
 The source is read, not imported: a class is looked through whether or not what it needs is
@@ -21,7 +21,7 @@ from typing import Any
 
 REPO = Path(__file__).resolve().parent.parent
 PACKAGES = ('mmseg', 'mmdet', 'mmpretrain')
-LIST = REPO / 'cb_mm' / 'safe_config' / 'allowed_types.txt'
+LIST = REPO / 'cb_mm' / 'config' / 'restricted' / 'allowed_types.txt'
 
 #: Calls that could run, unpickle, import, delete or fetch what they are given, by their last names.
 CALLS = {
@@ -37,8 +37,10 @@ MODULES = {'albumentations', 'builtins', 'cv2', 'nn', 'np', 'os', 'sys', 'torch'
 
 #: Where such a call was looked at, and why no option of a config reaches it with harm.
 REVIEWED = {
-    'cb_mm.models.with_broadcast.with_broadcast': 'imports the models of three known packages',
-    'cb_mm.safe_checkpoints.SafeCheckpointHook': 'removes its own checkpoints; out_dir is refused',
+    'cb_mm.models.backbones.with_cb.with_broadcast': 'imports the models of three known packages',
+    'cb_mm.engine.hooks.checkpoint.SafeCheckpointHook': (
+        'removes its own checkpoints; out_dir is refused'
+    ),
     'mmdet.datasets.transforms.text_transformers.RandomSamplingNegPos': 'takes names on the Hub',
     'mmdet.datasets.transforms.transforms.Albu': 'takes the names of allowed types only',
     'mmdet.evaluation.metrics.base_video_metric.collect_tracking_results_cpu': 'collect_dir is '
@@ -89,7 +91,7 @@ def shipped_configs(package: str) -> list[Path]:
 
 def types_in(content: Any) -> Iterator[str]:
     """Yield the types that a config names, without their packages."""
-    from cb_mm.safe_config.content import PACKAGES as SCOPES
+    from cb_mm.config.restricted.content import PACKAGES as SCOPES
 
     if isinstance(content, dict):
         for key in ('type', 'constructor', 'ema_type', 'runner_type'):
@@ -124,9 +126,9 @@ def _registered_names(node: ast.ClassDef | ast.FunctionDef) -> Iterator[str]:
 
 def wanted_types(configs: list[Path]) -> set[str]:
     """Return all types in these configs that are not refused, and those of cb_mm itself."""
+    from cb_mm.config.restricted.files import Reader
+    from cb_mm.config.restricted.types import REFUSED
     from cb_mm.errors import UserError
-    from cb_mm.safe_config.files import Reader
-    from cb_mm.safe_config.types import REFUSED
 
     names = registered_types(REPO / 'cb_mm')
     for file in configs:
@@ -206,7 +208,7 @@ def _calls(node: ast.AST) -> Iterator[str]:
 
 def count() -> None:
     """Print for each package how many of its configs pass, and why the others do not."""
-    from cb_mm import safe_config
+    from cb_mm.config import restricted as safe_config
     from cb_mm.errors import UserError
 
     for package in ('cb_mm', *PACKAGES):

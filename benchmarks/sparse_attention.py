@@ -70,8 +70,8 @@ def jobs_of(args: argparse.Namespace, train: bool) -> dict:
     import torch
     import torch.nn.functional as F
 
-    from cb_mm.models.sparse_attention import sparse_attention
-    from cb_mm.models.sparse_pattern import SparsePattern, make_plan
+    from cb_mm.models.attention.sparse import sparse_attention
+    from cb_mm.models.attention.sparse_pattern import SparsePattern, make_plan
 
     def plain(q, k, v):
         return (q @ k.transpose(-2, -1)).softmax(-1) @ v
@@ -105,7 +105,7 @@ def jobs_of(args: argparse.Namespace, train: bool) -> dict:
 
 def measure(args: argparse.Namespace, train: bool) -> dict:
     """Measure the rows and exponents of every kind."""
-    from cb_mm.benchmark import count_multiplications, peak_memory, time_in_turns
+    from cb_mm.apis.benchmark_report import count_multiplications, peak_memory, time_in_turns
 
     jobs = jobs_of(args, train)
     times = time_in_turns(jobs, args.repeats)
@@ -200,8 +200,8 @@ def run(args: argparse.Namespace) -> None:
     import torch
 
     import cb_mm  # noqa: F401
-    from cb_mm.atomic import write_atomically
-    from cb_mm.benchmark import machine
+    from cb_mm.apis.benchmark_report import machine
+    from cb_mm.fileio.atomic import write_atomically
 
     torch.set_num_threads(1)
     report = {

@@ -57,8 +57,8 @@ def run(args: argparse.Namespace) -> None:
     """Measure, print, write."""
     import mmseg
 
-    from cb_mm.atomic import write_atomically
-    from cb_mm.benchmark import Times, machine
+    from cb_mm.apis.benchmark_report import Times, machine
+    from cb_mm.fileio.atomic import write_atomically
 
     peer = Path(mmseg.__file__).parent / '.mim' / 'tools' / 'test.py'
     commands = {f'tools/{file.name} --help': [str(file), '--help'] for file in TOOLS.glob('*.py')}

@@ -59,8 +59,8 @@ def prepare(folder: Path, images: int) -> None:
     import torch
     from mmengine.registry import MODELS, init_default_scope
 
-    from cb_mm.data import write_scenes
-    from cb_mm.runner import RunOptions, prepare_config
+    from cb_mm.datasets import write_scenes
+    from cb_mm.engine.training import RunOptions, prepare_config
 
     write_scenes(folder / 'scenes', train=1, val=images)
     config = prepare_config(RunOptions(str(CONFIG)))
@@ -72,7 +72,7 @@ def prepare(folder: Path, images: int) -> None:
 
 def prepared_config(folder: Path):
     """Return the demo config for these scenes."""
-    from cb_mm.runner import RunOptions, prepare_config
+    from cb_mm.engine.training import RunOptions, prepare_config
 
     data = str(folder / 'scenes' / 'ade20k')
     return prepare_config(RunOptions(str(CONFIG), work_dir=str(folder / 'work'), data_root=data))
@@ -99,8 +99,8 @@ def test_plainly(folder: Path, cell: str) -> dict:
 def time_parts(folder: Path) -> dict:
     """Time the parts of a pass with images in memory; runs in a separate process."""
     from cb_mm.corruption import SUITES
+    from cb_mm.robustness.console_log import quiet
     from cb_mm.robustness.jobs import Job
-    from cb_mm.robustness.quiet import quiet
     from cb_mm.robustness.tester import ModelUnderTest
 
     with quiet():
@@ -218,8 +218,8 @@ def table(report: dict) -> str:
 
 def run(args: argparse.Namespace) -> None:
     """Measure, print the table, write both files."""
-    from cb_mm.atomic import write_atomically
-    from cb_mm.benchmark import machine
+    from cb_mm.apis.benchmark_report import machine
+    from cb_mm.fileio.atomic import write_atomically
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

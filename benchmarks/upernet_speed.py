@@ -53,8 +53,8 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
 
 def build(arch: str, size: int, batch: int) -> dict:
     """Build each model, with inputs to run it on, by name."""
-    from cb_mm.benchmark_models import build_subject
-    from cb_mm.config import load_config
+    from cb_mm.apis.benchmark_models import build_subject
+    from cb_mm.config.loading import load_config
     from cb_mm.models import FeaturePyramid
 
     def subject(name: str):
@@ -85,7 +85,7 @@ def measure(arch: str, args: argparse.Namespace) -> dict:
     """Measure times and memory of one ViT size."""
     import torch
 
-    from cb_mm.benchmark import count_multiplications
+    from cb_mm.apis.benchmark_report import count_multiplications
 
     subjects = build(arch, args.size, batch=1)
 
@@ -108,7 +108,7 @@ def measure(arch: str, args: argparse.Namespace) -> dict:
 
 
 def _time(arch: str, kind: str, jobs: dict, args: argparse.Namespace, report: dict) -> None:
-    from cb_mm.benchmark import peak_memory, ratio, time_in_turns
+    from cb_mm.apis.benchmark_report import peak_memory, ratio, time_in_turns
 
     if kind == 'forward':
         times = time_in_turns(jobs, args.repeats)
@@ -168,8 +168,8 @@ def run(args: argparse.Namespace) -> None:
     import torch
 
     import cb_mm  # noqa: F401
-    from cb_mm.atomic import write_atomically
-    from cb_mm.benchmark import machine
+    from cb_mm.apis.benchmark_report import machine
+    from cb_mm.fileio.atomic import write_atomically
 
     torch.set_num_threads(args.threads)
     about = {'machine': machine(), 'size': args.size, 'repeats': args.repeats}

@@ -74,7 +74,7 @@ def count(model) -> int:
 
 def averaged_numbers(model, forward) -> int:
     """Count the numbers that all broadcasts of a model average while it runs."""
-    from cb_mm.models.context_broadcast import ContextBroadcast
+    from cb_mm.models.broadcast.context_broadcast import ContextBroadcast
 
     total = 0
 
@@ -99,7 +99,7 @@ def measure(name: str) -> dict:
     import torch
 
     from cb_mm import add_context_broadcast
-    from cb_mm.benchmark import count_multiplications
+    from cb_mm.apis.benchmark_report import count_multiplications
     from cb_mm.models import TimmCB, ViTCB
 
     images = torch.randn(1, 3, 224, 224)
@@ -163,7 +163,7 @@ def measure_vilt() -> dict:
     from transformers import ViltConfig, ViltForQuestionAnswering
 
     from cb_mm import add_context_broadcast
-    from cb_mm.benchmark import count_multiplications
+    from cb_mm.apis.benchmark_report import count_multiplications
 
     model = ViltForQuestionAnswering(ViltConfig(num_labels=3129)).eval()
     batch = {
@@ -219,8 +219,8 @@ def table(rows: list[dict]) -> str:
 def run(args: argparse.Namespace) -> None:
     """Measure, print, write."""
     import cb_mm  # noqa: F401
-    from cb_mm.atomic import write_atomically
-    from cb_mm.benchmark import machine
+    from cb_mm.apis.benchmark_report import machine
+    from cb_mm.fileio.atomic import write_atomically
 
     rows = []
     for name in args.systems:

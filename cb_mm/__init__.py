@@ -21,21 +21,27 @@ def _running_doctor() -> bool:
 
 def _register() -> None:
     if any(_find_spec(name) is None for name in ('mmengine', 'mmcv')):
-        from .family import NO_FAMILY
+        from .compat.families import NO_FAMILY
 
         raise ImportError(NO_FAMILY)
     try:
         # The ops come first: mmdet cannot be imported without them.
-        from . import debug_prints, mmcv_ops
+        from .compat import debug_prints, mmcv_ops
 
         debug_prints.install()
         mmcv_ops.install()
-        from . import checkpoint, mmpretrain_guard, safe_checkpoints
+        from .checkpoints import read as checkpoint
+        from .compat import mmpretrain_guard
+        from .engine.hooks import checkpoint as safe_checkpoints
 
         checkpoint.install()
         safe_checkpoints.install()
         mmpretrain_guard.install()
-        from . import bfloat16, corruption, mean_loss, models, provenance_hook, replay  # noqa: F401
+        from . import corruption, models  # noqa: F401
+        from .datasets.samplers import replay  # noqa: F401
+        from .engine.hooks import mean_loss  # noqa: F401
+        from .engine.hooks import provenance as provenance_hook  # noqa: F401
+        from .engine.optim import bfloat16  # noqa: F401
     except (ImportError, RuntimeError) as error:  # RuntimeError: torch and torchvision differ
         raise ImportError(
             f'cb_mm cannot start here: {error}\n'
@@ -46,7 +52,7 @@ def _register() -> None:
 def __getattr__(name: str) -> object:
     # On demand: the doctor imports this package where torch may not be there.
     if name in ('add_context_broadcast', 'remove_context_broadcast'):
-        from .models import insertion
+        from .models.broadcast import insert as insertion
 
         return getattr(insertion, name)
     raise AttributeError(f'module {__name__!r} has no attribute {name!r}')

@@ -16,7 +16,7 @@ from importlib import metadata
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from .family import FAMILIES, INSTALL, families_found, installed_versions
+from .compat.families import FAMILIES, INSTALL, families_found, installed_versions
 from .version import __version__
 
 

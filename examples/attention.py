@@ -18,9 +18,9 @@ import torch
 
 from cb_mm.attention import LayerAttention, load_subject, measure
 from cb_mm.attention.analysis import ModelChoice
-from cb_mm.attention.pictures import read_image
 from cb_mm.attention.visualization import VisualizationOptions, visualize
-from cb_mm.data import write_scenes
+from cb_mm.datasets import write_scenes
+from cb_mm.fileio.images import read_image
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -16,7 +16,7 @@ from mmengine.config import Config
 from mmengine.runner import Runner
 
 import cb_mm  # noqa: F401  (before mmseg.apis, which imports mmcv's ops at once)
-from cb_mm.data import SCENE_CLASSES, write_scenes
+from cb_mm.datasets import SCENE_CLASSES, write_scenes
 
 CONFIG = """
 default_scope = 'mmseg'

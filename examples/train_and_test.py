@@ -16,9 +16,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from cb_mm.data import write_scenes
+from cb_mm.datasets import write_scenes
+from cb_mm.engine.training import TrainOptions, train
 from cb_mm.robustness import SweepOptions, read_results, sweep
-from cb_mm.runner import TrainOptions, train
 
 CONFIG = Path(__file__).resolve().parent.parent / 'configs' / 'demo' / 'demo_upernet_vit_ti_cb.py'
 

@@ -34,7 +34,7 @@ def images(request) -> tuple[Path, Path]:
 @pytest.fixture(scope='session')
 def scenes(tmp_path_factory):
     """A very small embedded data set, in both layouts."""
-    from cb_mm.data import write_scenes
+    from cb_mm.datasets import write_scenes
 
     root = tmp_path_factory.mktemp('data') / 'scenes'
     return write_scenes(root, train=8, val=4, size=(64, 96))

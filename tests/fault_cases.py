@@ -140,7 +140,7 @@ def one_row(folder: Path) -> None:
 
 
 def spoiled_weights(folder: Path) -> None:
-    from cb_mm.checkpoint import read_checkpoint
+    from cb_mm.checkpoints.read import read_checkpoint
 
     content = read_checkpoint(folder / 'segmentor.pth')
     content['state_dict']['backbone.blocks.1.mlp.fc1.weight'][0, 0] = float('nan')
@@ -189,7 +189,7 @@ _held = []
 
 def hold(folder: Path) -> None:
     """As another run would."""
-    from cb_mm.lock import FolderLock
+    from cb_mm.fileio.folder_lock import FolderLock
 
     _held.append(FolderLock(folder / 'work', '--work-dir'))
 
@@ -201,7 +201,7 @@ def kill_workers() -> None:
     """A process that loads data is killed, as by the kernel when memory runs out."""
     from torch.utils.data import get_worker_info
 
-    from cb_mm import sample_guard
+    from cb_mm.engine.hooks import sample_guard
 
     load = sample_guard.GuardedSamples.__call__
 

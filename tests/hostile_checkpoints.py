@@ -257,8 +257,8 @@ def values() -> dict[str, bytes]:
         'torch.utils.cpp_extension.load', 'torch.fx.graph_module.reduce_graph_module',
         'numpy.load', 'numpy.ctypeslib.load_library', 'numpy.f2py.compile',
         'numpy.testing._private.utils.runstring', 'mmengine.config.Config.fromstring',
-        'mmengine.fileio.load', 'mmengine.runner.load_checkpoint', 'cb_mm.checkpoint.trust',
-        'cb_mm.checkpoint.read_checkpoint', 'collections.namedtuple', 'collections.UserDict',
+        'mmengine.fileio.load', 'mmengine.runner.load_checkpoint', 'cb_mm.checkpoints.read.trust',
+        'cb_mm.checkpoints.read.read_checkpoint', 'collections.namedtuple', 'collections.UserDict',
         'argparse.FileType', 'argparse.ArgumentParser', f'{HISTORY}.register_statistics',
     ):  # fmt: skip
         cases[f'calls {gadget}'] = call(gadget, TOUCH)
@@ -426,10 +426,10 @@ FORBIDDEN = (
 
 def read(file: Path) -> str:
     """Read a file and look at what came, as the tools do."""
-    from cb_mm.checkpoint import read_checkpoint
-    from cb_mm.checkpoint_fit import require_finite, weights_in
+    from cb_mm.checkpoints.layouts import state_dicts_in
+    from cb_mm.checkpoints.match import require_finite, weights_in
+    from cb_mm.checkpoints.read import read_checkpoint
     from cb_mm.errors import UserError
-    from cb_mm.weight_layouts import state_dicts_in
 
     try:
         content = read_checkpoint(file)

@@ -17,8 +17,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from cb_mm import safe_config
-from cb_mm.config import apply_schedule, load_config
+from cb_mm.config import restricted as safe_config
+from cb_mm.config.loading import apply_schedule, load_config
 from cb_mm.errors import UserError
 
 SECONDS = 20

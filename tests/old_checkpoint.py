@@ -1,4 +1,4 @@
-"""The recipe of ``checkpoints/old_format.pth``, a checkpoint that version 0.1 wrote.
+"""The recipe of ``old_format.pth``, a checkpoint that version 0.1 wrote.
 
 Its record has the broadcast, its layers and position, mean and std: nothing of what is recorded
 since. Such files must be tested, resumed, exported and looked at for as long as there are any.
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tool import SMALL_UPERNET
 
-CHECKPOINT = Path(__file__).resolve().parent / 'checkpoints' / 'old_format.pth'
+CHECKPOINT = Path(__file__).resolve().parent / 'old_format.pth'
 #: Iterations that were done when it was written, of all.
 DONE, ALL = 2, 4
 

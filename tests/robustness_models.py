@@ -13,10 +13,10 @@ from mmengine.registry import MODELS, init_default_scope
 from tool import SMALL_MASK_RCNN, SMALL_UPERNET, write_config
 
 from cb_mm.corruption import Cell
+from cb_mm.engine.training import RunOptions, prepare_config
+from cb_mm.robustness.console_log import quiet
 from cb_mm.robustness.jobs import Job
-from cb_mm.robustness.quiet import quiet
 from cb_mm.robustness.tester import ModelUnderTest
-from cb_mm.runner import RunOptions, prepare_config
 
 FAST_MASK_RCNN = (
     SMALL_MASK_RCNN

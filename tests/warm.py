@@ -8,9 +8,6 @@ import mmengine.config.config
 import mmengine.runner.runner
 import yapf.yapflib.yapf_api
 
-import cb_mm.robustness.sweep
-import cb_mm.runner  # noqa: F401
-
 for scope in ('mmseg', 'mmdet'):
     __import__(f'{scope}.utils', fromlist=['x']).register_all_modules(init_default_scope=False)
 

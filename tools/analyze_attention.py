@@ -67,8 +67,8 @@ def run(args: argparse.Namespace) -> None:
     """Measure, and print a table."""
     from pathlib import Path
 
-    from cb_mm import safe_config
     from cb_mm.attention.analysis import AnalysisOptions, ModelChoice, analyze, table
+    from cb_mm.config import restricted as safe_config
 
     if args.safe_config:
         safe_config.enable()
@@ -96,8 +96,8 @@ def run(args: argparse.Namespace) -> None:
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; 0 when all is well, 2 when the user must fix something."""
     args = parse_args(argv)
+    from cb_mm.engine.signals import Stopped, signal_name
     from cb_mm.errors import exit_code
-    from cb_mm.signals import Stopped, signal_name
 
     try:
         return exit_code(lambda: run(args))

@@ -55,10 +55,10 @@ def run(args: argparse.Namespace) -> None:
     """Build, measure, print, write."""
     import torch
 
-    from cb_mm import safe_config
-    from cb_mm.benchmark import table, write_results
-    from cb_mm.benchmark_models import VARIANTS, build_subject, compare
-    from cb_mm.config import load_config
+    from cb_mm.apis.benchmark_models import VARIANTS, build_subject, compare
+    from cb_mm.apis.benchmark_report import table, write_results
+    from cb_mm.config import restricted as safe_config
+    from cb_mm.config.loading import load_config
     from cb_mm.errors import UserError
 
     if args.threads:

@@ -66,7 +66,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parse_args(argv)
     from tqdm import tqdm
 
-    from cb_mm.data.check import check
+    from cb_mm.datasets.checks.registry import check
     from cb_mm.errors import exit_code
 
     usable = True

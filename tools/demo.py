@@ -55,7 +55,7 @@ def main(argv: list[str] | None = None) -> int:
     step('Look at its attention', 'visualize_attention.py', CONFIG, checkpoint, image, '--layers',
          '-2', '-1', '--html', '--out', out / 'attention')  # fmt: skip
 
-    from cb_mm.data.baseline import most_frequent_class
+    from cb_mm.datasets.scenes.baseline import most_frequent_class
 
     name, nothing = most_frequent_class(data / 'ade20k')
     results = json.loads((out / 'robustness' / 'results.json').read_text())

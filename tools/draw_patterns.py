@@ -49,9 +49,9 @@ def run(args: argparse.Namespace) -> None:
     """Draw and write."""
     import dataclasses
 
-    from cb_mm.atomic import draft_of
     from cb_mm.attention.pattern_figures import draw_patterns
-    from cb_mm.models.sparse_pattern import SparsePattern
+    from cb_mm.fileio.atomic import draft_of
+    from cb_mm.models.attention.sparse_pattern import SparsePattern
 
     names = ('random', 'window', 'global_tokens', 'block', 'layout', 'seed')
     given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}

@@ -54,11 +54,11 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def run(args: argparse.Namespace) -> None:
     """Load, export, print the differences."""
-    from cb_mm import safe_config
-    from cb_mm.config import load_config
-    from cb_mm.load_model import load_model
-    from cb_mm.normalization import set_normalization
-    from cb_mm.onnx_export import export_onnx
+    from cb_mm.apis.onnx_export import export_onnx
+    from cb_mm.checkpoints.load_model import load_model
+    from cb_mm.checkpoints.normalization import set_normalization
+    from cb_mm.config import restricted as safe_config
+    from cb_mm.config.loading import load_config
 
     if args.safe_config:
         safe_config.enable()

@@ -40,7 +40,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parse_args(argv)
     from tqdm import tqdm
 
-    from cb_mm.data import write_scenes
+    from cb_mm.datasets import write_scenes
     from cb_mm.errors import exit_code
 
     def job() -> None:

@@ -59,9 +59,9 @@ def main(argv: list[str] | None = None) -> int:
     options = vars(parse(argv))
     os.environ.setdefault('LOCAL_RANK', str(options.pop('local_rank')))
 
+    from cb_mm.engine.signals import Stopped, signal_name
     from cb_mm.errors import exit_code
     from cb_mm.robustness.sweep import SweepOptions, sweep
-    from cb_mm.signals import Stopped, signal_name
 
     try:
         return exit_code(lambda: sweep(SweepOptions(**options)))

@@ -47,8 +47,8 @@ def main(argv: list[str] | None = None) -> int:
     options = vars(parse(argv))
     os.environ.setdefault('LOCAL_RANK', str(options.pop('local_rank')))
 
+    from cb_mm.engine.training import TrainOptions, train
     from cb_mm.errors import exit_code
-    from cb_mm.runner import TrainOptions, train
 
     try:
         return exit_code(lambda: train(TrainOptions(**options)))

@@ -66,9 +66,9 @@ def run(args: argparse.Namespace) -> None:
     """Draw, and print the files."""
     from pathlib import Path
 
-    from cb_mm import safe_config
     from cb_mm.attention.analysis import ModelChoice
     from cb_mm.attention.visualization import VisualizationOptions, visualize
+    from cb_mm.config import restricted as safe_config
 
     if args.safe_config:
         safe_config.enable()

@@ -11,7 +11,7 @@ from typing import Any
 
 from mmengine.config import Config
 
-from cb_mm.atomic import write_atomically
+from cb_mm.fileio.atomic import write_atomically
 
 from .camvid import find_camvid
 from .camvid_models import MODELS, NEW_LAYERS, STARTS

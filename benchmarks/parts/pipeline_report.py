@@ -10,8 +10,8 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from cb_mm.atomic import write_atomically
 from cb_mm.errors import UserError
+from cb_mm.fileio.atomic import write_atomically
 from cb_mm.robustness.statistics import summarize
 
 from .markdown import interval, table, with_spread

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cb_mm.atomic import write_atomically
 from cb_mm.errors import UserError
+from cb_mm.fileio.atomic import write_atomically
 
 
 class Records:

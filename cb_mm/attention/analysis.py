@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
+from ..engine.signals import Stopped, stop_on_signals
 from ..errors import UserError
-from ..safe_text import one_line
-from ..signals import Stopped, stop_on_signals
+from ..fileio.images import find_images, read_image
+from ..fileio.safe_text import one_line
 from .figures import (
     check_formats,
     class_and_distance_figure,
@@ -22,7 +23,6 @@ from .figures import (
     scales_figure,
     sparsity_figure,
 )
-from .pictures import find_images, read_image
 from .records import ImageRecords, file_name, identity_of
 from .results import plain, write_csv, write_json
 from .statistics import MEANINGS, LayerMeasure, measure, percentile_name, scale_statistics

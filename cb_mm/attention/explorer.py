@@ -22,14 +22,14 @@ import matplotlib
 import numpy as np
 import torch
 
-from ..atomic import write_atomically
 from ..errors import UserError
-from ..safe_text import one_line, readable
+from ..fileio.atomic import write_atomically
+from ..fileio.images import resize
+from ..fileio.safe_text import one_line, readable
 from .capture import LayerAttention, choose
 from .maps import Query, mean_row
 from .measures import entropy
 from .overlay import COLOURS, encode
-from .pictures import resize
 from .subject import Subject
 from .tokens import Tokens
 

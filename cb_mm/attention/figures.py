@@ -13,9 +13,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ..atomic import write_atomically
 from ..errors import UserError
-from ..safe_text import figure_text
+from ..fileio.atomic import write_atomically
+from ..fileio.safe_text import figure_text
 from .statistics import percentile_name
 from .summary import ModelSummary
 

@@ -11,7 +11,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
 
-from ..safe_text import figure_text
+from ..fileio.safe_text import figure_text
 from .maps import LayerMaps, Query, normalise
 from .overlay import COLOURS, overlay
 

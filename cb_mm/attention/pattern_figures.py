@@ -8,8 +8,8 @@ import numpy as np
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
-from ..models.sparse_pattern import SparsePattern, make_plan
-from ..safe_text import figure_text
+from ..fileio.safe_text import figure_text
+from ..models.attention.sparse_pattern import SparsePattern, make_plan
 from .figures import new_figure
 
 #: Not attended, attended, the query itself.

@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from .. import family
-from ..config import load_config
-from ..digests import content_digest, value_digest
-from ..json_lines import RecordFile
-from ..json_shape import ListOf, MapOf, mismatch
-from ..safe_text import readable
+from ..compat import families as family
+from ..config.loading import load_config
+from ..fileio.digests import content_digest, value_digest
+from ..fileio.json_lines import RecordFile
+from ..fileio.json_shape import ListOf, MapOf, mismatch
+from ..fileio.safe_text import readable
 from .subject import Subject
 from .summary import ModelSummary
 

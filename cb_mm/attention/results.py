@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ..atomic import write_atomically
-from ..safe_text import csv_text, readable
+from ..fileio.atomic import write_atomically
+from ..fileio.safe_text import csv_text, readable
 
 
 def write_json(path: Path, content: Any) -> Path:

@@ -156,7 +156,7 @@ class ScaleStatistics:
 
 def scale_statistics(model: nn.Module) -> list[ScaleStatistics]:
     """Statistics of every CB_S of a model, in order; empty where there is none."""
-    from ..models.context_broadcast import ScaledContextBroadcast
+    from ..models.broadcast.context_broadcast import ScaledContextBroadcast
 
     found = []
     for name, module in model.named_modules():

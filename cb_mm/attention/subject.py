@@ -13,14 +13,19 @@ from mmengine.config import Config
 from mmengine.logging import print_log
 from torch import nn
 
-from ..building import require_keys
-from ..config import did_you_mean, load_config
+from ..checkpoints.backbone_weights import load_weights
+from ..checkpoints.load_model import load_model
+from ..checkpoints.normalization import (
+    NORMALIZATIONS,
+    named_normalization,
+    normalization_of,
+    set_normalization,
+)
+from ..config.explain import require_keys
+from ..config.loading import did_you_mean, load_config
 from ..errors import UserError
-from ..load_model import load_model
-from ..normalization import NORMALIZATIONS, named_normalization, normalization_of, set_normalization
-from ..weights import load_weights
+from ..fileio.images import resize, to_tensor
 from .capture import Consumer, capture, choose, find_attention
-from .pictures import resize, to_tensor
 
 
 @dataclass
@@ -83,7 +88,7 @@ def load_subject(
     Args:
         config: A config file of a segmentor or detector, or the name of a timm model.
         checkpoint: The weights: for a config, of a whole model trained with it; for a timm model,
-            anything that `cb_mm.weights.load_weights` takes.
+            anything that `cb_mm.checkpoints.backbone_weights.load_weights` takes.
         name: What to call it; by default after the config.
         device: Where it runs; by default a GPU if there is one.
         trust: Let the checkpoint be unpickled without limits.

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from ..atomic import write_atomically
 from ..errors import UserError
+from ..fileio.atomic import write_atomically
+from ..fileio.images import find_images, read_image
 from .analysis import ModelChoice, load_models
 from .capture import choose
 from .explorer import Plan, write_explorer
@@ -20,7 +21,6 @@ from .figures import check_formats, save
 from .map_figures import grid_figure, heads_figure
 from .maps import LayerMaps, Query, parse_query, read_maps
 from .overlay import encode, overlay
-from .pictures import find_images, read_image
 from .results import write_csv, write_json
 from .subject import Subject
 

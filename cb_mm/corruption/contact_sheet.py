@@ -8,8 +8,8 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from ..atomic import write_atomically
 from ..errors import UserError
+from ..fileio.atomic import write_atomically
 from .registry import corrupt
 from .suites import CLEAN, Cell
 from .transform import image_identity, noise_generator

@@ -14,7 +14,7 @@ from mmengine.registry import TRANSFORMS
 from torch.utils.data import get_worker_info
 
 from ..errors import UserError
-from ..safe_text import readable
+from ..fileio.safe_text import readable
 from .registry import corrupt, find
 
 _CHANNEL_ORDERS = ('auto', 'bgr', 'rgb')

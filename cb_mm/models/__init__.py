@@ -1,9 +1,11 @@
 """Backbones, pyramid and heads. Importing this package registers them with mmengine."""
 
-from . import local_vit, mmseg_parts, with_broadcast  # noqa: F401  (importing registers)
-from .layer_decay import ViTLayerDecayConstructor
-from .pyramid import FeaturePyramid
-from .timm_backbone import TimmCB
-from .vit import ViTCB
+from ..engine.optim.layer_decay import ViTLayerDecayConstructor
+from .backbones import local_vit  # noqa: F401  (importing registers)
+from .backbones import with_cb as with_broadcast  # noqa: F401
+from .backbones.timm_cb import TimmCB
+from .backbones.vit import ViTCB
+from .heads import mmseg_registration as mmseg_parts  # noqa: F401  (importing registers)
+from .necks.feature_pyramid import FeaturePyramid
 
 __all__ = ['FeaturePyramid', 'TimmCB', 'ViTCB', 'ViTLayerDecayConstructor']

@@ -1,6 +1,6 @@
 """Testing a model on clean and corrupted images, with statistics that say what they measure."""
 
-from .fgsm import attack_loss, fgsm
+from .attacks.fgsm import attack_loss, fgsm
 from .report import write_report
 from .results_file import read_results
 from .statistics import (

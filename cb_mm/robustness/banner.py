@@ -8,7 +8,7 @@ from typing import Any
 
 from mmengine.dist import get_world_size
 
-from ..safe_text import one_line
+from ..fileio.safe_text import one_line
 from .data import labels_without_image
 from .jobs import Job, count
 from .records import SweepRecords

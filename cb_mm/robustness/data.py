@@ -20,12 +20,12 @@ from mmengine.dataset import pseudo_collate
 from mmengine.registry import DATASETS, FUNCTIONS, TRANSFORMS
 from torch.utils.data import DataLoader, Dataset
 
-from ..atomic import write_atomically
 from ..corruption import ImageCorruption, corrupt_dataset_cfg
+from ..datasets.checks.samples import step_lists
+from ..engine.hooks.sample_guard import Collate, LoadFailure, load_failure
+from ..engine.signals import leave_signals_to_parent
 from ..errors import UserError
-from ..sample_checks import step_lists
-from ..sample_guard import Collate, LoadFailure, load_failure
-from ..signals import leave_signals_to_parent
+from ..fileio.atomic import write_atomically
 from .identity import data_digest, image_path, short_names
 from .image_store import ImageStore, store_loaders
 from .jobs import Job

@@ -15,9 +15,9 @@ from typing import Any
 
 from mmengine.config import Config
 
-from .. import family
-from ..digests import content_digest, value_digest
+from ..compat import families as family
 from ..errors import UserError, require_name
+from ..fileio.digests import content_digest, value_digest
 
 #: Settings of a data loader that do not change what is tested.
 _NEUTRAL = ('num_workers', 'persistent_workers', 'pin_memory', 'prefetch_factor', 'sampler',

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from ..datasets.checks.samples import SampleRules, step_lists
 from ..errors import UserError
-from ..sample_checks import SampleRules, step_lists
 
 #: Loaders whose result depends on the file and their settings alone.
 _IMAGE_LOADER = 'mmcv.transforms.loading.LoadImageFromFile'

@@ -10,7 +10,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..safe_text import figure_text
+from ..fileio.safe_text import figure_text
 from .jobs import words
 from .metrics import HEADLINES
 from .units import PERCENT

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..atomic import remove_drafts
-from ..json_lines import RecordFile
-from ..json_shape import MapOf, mismatch
+from ..fileio.atomic import remove_drafts
+from ..fileio.json_lines import RecordFile
+from ..fileio.json_shape import MapOf, mismatch
 from .jobs import Job
 
 _NUMBERS = MapOf((float, None))

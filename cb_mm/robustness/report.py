@@ -12,10 +12,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ..atomic import write_atomically
 from ..errors import UserError
-from ..json_lines import plain
-from ..safe_text import csv_text
+from ..fileio.atomic import write_atomically
+from ..fileio.json_lines import plain
+from ..fileio.safe_text import csv_text
 from .jobs import CLEAN, title
 from .metrics import HEADLINES
 from .paper import paper_figures

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
-from ..json_lines import parse_json
-from ..json_shape import ListOf, MapOf, mismatch
+from ..fileio.json_lines import parse_json
+from ..fileio.json_shape import ListOf, MapOf, mismatch
 
 FORMAT = 'cb_mm robustness results'
 VERSION = 2

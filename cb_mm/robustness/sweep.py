@@ -28,22 +28,22 @@ from mmengine.dist import (
 )
 from tqdm import tqdm
 
-from .. import family
-from ..atomic import write_atomically
-from ..building import building
-from ..config import replace_sync_bn
+from ..checkpoints.normalization import set_normalization
+from ..compat import families as family
+from ..config.explain import building
+from ..config.loading import replace_sync_bn
+from ..engine.acceleration import speed_up
+from ..engine.failures import explained
+from ..engine.signals import Stopped, StopRequest, stop_on_signals
+from ..engine.training import RunOptions, check_data, prepare_config, start_processes
 from ..errors import UserError
-from ..normalization import set_normalization
-from ..run_errors import explained
-from ..runner import RunOptions, check_data, prepare_config, start_processes
-from ..safe_text import csv_text
-from ..signals import Stopped, StopRequest, stop_on_signals
-from ..speed import speed_up
+from ..fileio.atomic import write_atomically
+from ..fileio.safe_text import csv_text
 from .banner import start_banner
+from .console_log import quiet
 from .identity import file_digest, sweep_identity
 from .jobs import FGSM, Job, plan_cells, plan_jobs
 from .metrics import HEADLINES, Scores
-from .quiet import quiet
 from .records import SweepRecords, job_facts
 from .report import check_comparable, write_report
 from .results_file import read_compared

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..safe_text import markdown_code, markdown_text
+from ..fileio.safe_text import markdown_code, markdown_text
 from .jobs import count, words
 from .metrics import HEADLINES
 from .units import PERCENT

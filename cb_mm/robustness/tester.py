@@ -14,18 +14,18 @@ from mmengine.registry import METRICS, init_default_scope
 from mmengine.runner.amp import autocast
 from mmengine.utils.dl_utils import set_multi_processing
 
+from ..checkpoints.label_set import LabelSet
+from ..checkpoints.load_model import load_model
+from ..datasets.checks.samples import ignored_labels
+from ..datasets.samplers.replay import derive_seed
+from ..engine.acceleration import prepare_autocast
 from ..errors import UserError
-from ..label_set import LabelSet
-from ..load_model import load_model
-from ..replay import derive_seed
-from ..sample_checks import ignored_labels
-from ..speed import prepare_autocast
+from .attacks.fgsm import fgsm, truth_dataset_cfg
 from .data import JobLoader, SweepDataset, write_picture
-from .fgsm import fgsm, truth_dataset_cfg
 from .image_store import ImageStore
 from .jobs import CLEAN, FGSM, Job
 from .metrics import JobEvaluator, Scores
-from .pictures import draw_prediction, seen_image
+from .prediction_pictures import draw_prediction, seen_image
 
 
 class ModelUnderTest:

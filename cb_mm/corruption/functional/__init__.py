@@ -8,16 +8,11 @@ are rounded to the nearest grey level, where ImageNet-C rounds down.
 
 # Importing a file enters its corruptions in the table; the order here is that of the table.
 from .noise import gaussian_noise, impulse_noise, shot_noise, speckle_noise  # isort: skip
-from .blur import (  # isort: skip
-    defocus_blur,
-    gaussian_blur,
-    glass_blur,
-    motion_blur,
-    zoom_blur,
-)
+from .blur import defocus_blur, gaussian_blur, glass_blur, motion_blur, zoom_blur
+
 from .weather import fog, snow, spatter  # isort: skip
 from .frost import frost  # isort: skip
-from .digital import (  # isort: skip
+from .digital import (
     brightness,
     contrast,
     elastic_transform,

@@ -1,0 +1,208 @@
+"""Models of configs, ready to be measured: built, with made-up images and annotations."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from mmengine.config import Config, ConfigDict
+from mmengine.device import get_device
+from mmengine.model import revert_sync_batchnorm
+from mmengine.registry import init_default_scope
+from mmengine.structures import InstanceData, PixelData
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from ..config.explain import building
+from ..engine.acceleration import compile_parts, prepare_autocast, use_channels_last
+from ..errors import UserError
+from . import benchmark_report as benchmark
+
+#: Ways to run a model that keep its result, or nearly; option of the tool -> how it is shown.
+VARIANTS = {'channels_last': 'channels last', 'bf16': 'bf16 autocast', 'compile': 'torch.compile'}
+
+
+@dataclass
+class Subject:
+    """A model and what it is given; `forward` and `train_step` are what is measured."""
+
+    name: str
+    model: nn.Module
+    images: Tensor
+    samples: list[Any]
+    bf16: bool = False
+
+    def forward(self) -> Any:
+        """Predictions in eval mode, brought to the size of the image as in testing."""
+        self.model.eval()
+        with torch.no_grad(), self._autocast():
+            return self.model(self.images, copy.deepcopy(self.samples), mode='predict')
+
+    def train_step(self) -> None:
+        """Forward, losses, backward, and a step of AdamW that leaves the weights alone."""
+        self.model.train()
+        optimizer = self._optimizer()
+        with self._autocast():
+            losses = self.model(self.images, self.samples, mode='loss')
+            loss, _ = self.model.parse_losses(losses)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    def require_trainable(self) -> None:
+        """Raise a UserError if a training step could stop at a norm over a single value."""
+        if len(self.images) == 1 and any(isinstance(m, _BatchNorm) for m in self.model.modules()):
+            raise UserError(
+                f'{self.name} has batch norms, which a training step on one image can stop; '
+                'measure it with --batch 2 or more.'
+            )
+
+    def output(self) -> Tensor | None:
+        """Raw numbers that tell whether a variant keeps the result; None of a detector."""
+        if not hasattr(self.model, 'decode_head'):
+            return None
+        self.model.eval()
+        with torch.no_grad(), self._autocast():
+            features = self.model.extract_feat(self.images)
+            return self.model.decode_head.forward(features).float()
+
+    def _autocast(self) -> contextlib.AbstractContextManager:
+        if not self.bf16:
+            return contextlib.nullcontext()
+        return torch.autocast(self.images.device.type, torch.bfloat16)
+
+    def _optimizer(self) -> torch.optim.Optimizer:
+        if not hasattr(self, '_kept_optimizer'):
+            trained = [p for p in self.model.parameters() if p.requires_grad]
+            self._kept_optimizer = torch.optim.AdamW(trained, lr=0.0)
+        return self._kept_optimizer
+
+
+def build_subject(
+    config: Config, name: str, size: tuple[int, int], batch: int, variant: str | None = None
+) -> Subject:
+    """The model of a config with random weights, in one of `VARIANTS` or plain."""
+    scope = config.get('default_scope', 'mmengine')
+    if 'model' not in config or scope not in ('mmseg', 'mmdet'):
+        raise UserError(f'{config.filename} describes no model of mmseg or mmdet.')
+    init_default_scope(scope)
+    from mmengine.registry import MODELS
+
+    torch.manual_seed(0)
+    with building(config):
+        model = MODELS.build(ConfigDict(_without_weights(config.model.to_dict())))
+    model = revert_sync_batchnorm(model)
+    model = model.to(get_device())
+    images = torch.randn(batch, 3, *size, generator=torch.Generator().manual_seed(1))
+    images = images.to(get_device())
+    make = _segmentation_sample if scope == 'mmseg' else _detection_sample
+    samples = [make(model, size, index).to(get_device()) for index in range(batch)]
+    if variant == 'channels_last':
+        use_channels_last(model)
+    elif variant == 'bf16':
+        prepare_autocast()
+    elif variant == 'compile':
+        compile_parts(model)
+    label = f'{name}, {VARIANTS[variant]}' if variant else name
+    return Subject(label, model, images, samples, bf16=variant == 'bf16')
+
+
+def _without_weights(cfg: Any) -> Any:
+    """No part loads a file: speed does not depend on the weights."""
+    if isinstance(cfg, dict):
+        return {
+            key: _without_weights(value)
+            for key, value in cfg.items()
+            if not (key == 'init_cfg' and 'checkpoint' in str(value)) and key != 'pretrained'
+        }
+    return [_without_weights(value) for value in cfg] if isinstance(cfg, list) else cfg
+
+
+def _segmentation_sample(model: nn.Module, size: tuple[int, int], index: int) -> Any:
+    from mmseg.structures import SegDataSample
+
+    generator = torch.Generator().manual_seed(index)
+    labels = torch.randint(model.decode_head.num_classes, (1, *size), generator=generator)
+    facts = dict(img_shape=size, ori_shape=size, pad_shape=size)
+    return SegDataSample(gt_sem_seg=PixelData(data=labels), metainfo=facts)
+
+
+def _detection_sample(model: nn.Module, size: tuple[int, int], index: int) -> Any:
+    """Seven objects, the mean of COCO, of a quarter of the image's width and height."""
+    from mmdet.structures import DetDataSample
+    from mmdet.structures.mask import BitmapMasks
+
+    rng = np.random.default_rng(index)
+    corner = rng.random((7, 2)) * 0.7
+    corners = np.concatenate([corner, corner + 0.25], axis=1)
+    boxes = corners * np.array([size[1], size[0]] * 2)
+    masks = np.zeros((7, *size), np.uint8)
+    for mask, (left, top, right, bottom) in zip(masks, boxes.astype(int), strict=True):
+        mask[top:bottom, left:right] = 1
+    truth = InstanceData(
+        bboxes=torch.tensor(boxes, dtype=torch.float32),
+        labels=torch.zeros(7, dtype=torch.long),
+        masks=BitmapMasks(masks, *size),
+    )
+    nothing = InstanceData(bboxes=torch.zeros(0, 4), labels=torch.zeros(0, dtype=torch.long))
+    facts = dict(
+        img_shape=size, ori_shape=size, pad_shape=size, batch_input_shape=size, scale_factor=(1, 1)
+    )
+    return DetDataSample(gt_instances=truth, ignored_instances=nothing, metainfo=facts)
+
+
+def compare(subjects: Sequence[Subject], repeats: int, train: bool) -> list[benchmark.Row]:
+    """Measure all subjects in turns.
+
+    The difference of a variant is the norm of its logits minus those of the plain model of the
+    same name, relative to the latter.
+    """
+    for subject in subjects if train else ():
+        subject.require_trainable()
+    jobs = {subject.name: subject.forward for subject in subjects}
+    forward = benchmark.time_in_turns(jobs, repeats)
+    memory = {name: benchmark.peak_memory(job) for name, job in jobs.items()}
+    plain: dict[str, Tensor | None] = {}
+    rows = []
+    for subject in subjects:
+        name, _, variant = subject.name.partition(', ')
+        output, difference = subject.output(), None
+        if not variant:
+            plain[name] = output
+        elif output is not None and plain.get(name) is not None:
+            difference = float((output - plain[name]).norm() / plain[name].norm())
+        with _not_compiled(subject.model):
+            multiplications = benchmark.count_multiplications(subject.forward)
+        row = benchmark.Row(
+            name=subject.name,
+            parameters=sum(p.numel() for p in subject.model.parameters()),
+            multiplications=multiplications,
+            batch=len(subject.images),
+            forward=forward[subject.name].summary(),
+            forward_memory=memory[subject.name],
+            difference=difference,
+        )
+        rows.append(row)
+    if train:
+        steps = {subject.name: subject.train_step for subject in subjects}
+        times = benchmark.time_in_turns(steps, repeats)
+        for row in rows:
+            row.train = times[row.name].summary()
+            row.train_memory = benchmark.peak_memory(steps[row.name])
+    return rows
+
+
+@contextlib.contextmanager
+def _not_compiled(model: nn.Module) -> Any:
+    """The plain forward methods, since the counter does not see inside a compiled one."""
+    compiled = {m: m.__dict__.pop('forward') for m in model.modules() if 'forward' in m.__dict__}
+    try:
+        yield
+    finally:
+        for module, forward in compiled.items():
+            module.forward = forward

@@ -1,0 +1,274 @@
+"""Measuring models side by side: time in turns, memory, multiplications; table, JSON and plot."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from ..fileio.atomic import write_atomically
+
+_LIBRARIES = ('torch', 'timm', 'numpy', 'mmengine', 'mmcv', 'mmsegmentation', 'mmdet')
+_OTHER_NAMES = {'mmcv': ('mmcv-lite',), 'mmdet': ('onedl-mmdetection',)}
+
+
+@dataclass
+class Times:
+    """Seconds of every turn of one job: on the wall, and of all threads of the process."""
+
+    wall: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+
+    def summary(self) -> dict[str, float]:
+        """Median, quartiles and minimum on the wall; median and minimum of the processor time."""
+        low, _, high = quartiles(self.wall)
+        return {
+            'median_s': statistics.median(self.wall),
+            'lower_quartile_s': low,
+            'upper_quartile_s': high,
+            'fastest_s': min(self.wall),
+            'cpu_median_s': statistics.median(self.cpu),
+            'cpu_fastest_s': min(self.cpu),
+            'turns': len(self.wall),
+        }
+
+
+def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
+    """Lower quartile, median, upper quartile; of one value, that value."""
+    if len(values) == 1:
+        return values[0], values[0], values[0]
+    low, middle, high = statistics.quantiles(values, n=4, method='inclusive')
+    return low, middle, high
+
+
+def time_in_turns(
+    jobs: Mapping[str, Callable[[], object]], repeats: int, warm_up: int = 1
+) -> dict[str, Times]:
+    """Run all jobs in turns, so that whatever else the machine does falls on all of them.
+
+    Every round begins with another job. The first ``warm_up`` rounds are not counted.
+    """
+    names = list(jobs)
+    times = {name: Times() for name in names}
+    for turn in range(-warm_up, repeats):
+        start = turn % len(names)
+        for name in names[start:] + names[:start]:
+            wall, cpu = _timed(jobs[name])
+            if turn >= 0:
+                times[name].wall.append(wall)
+                times[name].cpu.append(cpu)
+    return times
+
+
+def _timed(job: Callable[[], object]) -> tuple[float, float]:
+    _wait_for_gpu()
+    wall, cpu = time.perf_counter(), time.process_time()
+    job()
+    _wait_for_gpu()
+    return time.perf_counter() - wall, time.process_time() - cpu
+
+
+def _wait_for_gpu() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def ratio(ours: Times, theirs: Times, clock: str = 'cpu') -> dict[str, float]:
+    """Ours / theirs: median and quartiles of the quotients turn by turn.
+
+    Turns of one round lie close together, so that a machine that slows down slows both.
+    """
+    mine, peer = getattr(ours, clock), getattr(theirs, clock)
+    low, middle, high = quartiles([a / b for a, b in zip(mine, peer, strict=True)])
+    return {'ratio': middle, 'lower_quartile': low, 'upper_quartile': high, 'clock': clock}
+
+
+def count_multiplications(job: Callable[[], object]) -> int:
+    """Multiply-adds of the products and convolutions that a job runs."""
+    # torch does not count its fused attention on the CPU; the plain one does the same products.
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+        job()
+    return counter.get_total_flops() // 2
+
+
+def peak_memory(job: Callable[[], object]) -> int | None:
+    """Bytes that a job takes at its peak beyond what was there; None where that is not known.
+
+    On a GPU those of torch's allocator; on Linux the resident memory of the process.
+    """
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        job()
+        return torch.cuda.max_memory_allocated() - before
+    _give_back_memory()
+    try:
+        Path('/proc/self/clear_refs').write_text('5')  # makes the peak start again from now
+        before = _status('VmRSS')
+        job()
+        return max(_status('VmHWM') - before, 0)
+    except OSError:
+        job()
+        return None
+
+
+def _give_back_memory() -> None:
+    """What was freed but kept for later would otherwise hide the next need."""
+    gc.collect()
+    with contextlib.suppress(OSError, AttributeError):  # only GNU's C library has it
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def _status(key: str) -> int:
+    for line in Path('/proc/self/status').read_text().splitlines():
+        if line.startswith(f'{key}:'):
+            return 1024 * int(line.split()[1])
+    raise OSError(f'no {key}')
+
+
+def machine() -> dict[str, Any]:
+    """What the figures depend on: processor, cores, threads, versions. No names, no paths."""
+    info = Path('/proc/cpuinfo')
+    lines = info.read_text().splitlines() if info.exists() else []
+    models = [line.partition(':')[2].strip() for line in lines if line.startswith('model name')]
+    versions = {}
+    for name in _LIBRARIES:
+        for distribution in (f'onedl-{name}', name, *_OTHER_NAMES.get(name, ())):
+            try:
+                versions[distribution] = metadata.version(distribution)
+                break
+            except metadata.PackageNotFoundError:
+                continue
+    gpu = {'gpu': torch.cuda.get_device_name()} if torch.cuda.is_available() else {}
+    return {
+        'processor': models[0] if models else platform.machine(),
+        'cores': os.cpu_count(),
+        'threads': torch.get_num_threads(),
+        **gpu,
+        'python': platform.python_version(),
+        **versions,
+    }
+
+
+@dataclass
+class Row:
+    """What was measured of one model."""
+
+    name: str
+    parameters: int
+    multiplications: int
+    batch: int
+    forward: dict[str, float]
+    forward_memory: int | None
+    difference: float | None = None  # of the result from that of the first row of its model
+    train: dict[str, float] | None = None
+    train_memory: int | None = None
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Rows as Markdown. Ratios are to the first row; lower is better.
+
+    "CPU" is the processor time of all threads: what is left to compare when other programs run.
+    """
+    train = any(row.train for row in rows)
+    heads = ['model', 'parameters (M)', 'GMAC', 'forward (ms)', 'CPU (ms)', 'images/s', 'ratio']
+    heads += ['peak (MiB)']
+    heads += ['training step (ms)', 'ratio', 'peak (MiB)'] if train else []
+    heads += ['difference'] if any(row.difference is not None for row in rows) else []
+    lines = ['| ' + ' | '.join(heads) + ' |', '|---' * len(heads) + '|']
+    for row in rows:
+        cells = [
+            row.name,
+            f'{row.parameters / 1e6:.2f}',
+            f'{row.multiplications / 1e9:.1f}',
+            _milliseconds(row.forward),
+            f'{1e3 * row.forward["cpu_median_s"]:.1f}',
+            f'{row.batch / row.forward["median_s"]:.2f}',
+            f'{row.forward["median_s"] / rows[0].forward["median_s"]:.2f}',
+            _mebibytes(row.forward_memory),
+        ]
+        if train:
+            first = rows[0].train
+            cells += (
+                [
+                    _milliseconds(row.train),
+                    f'{row.train["median_s"] / first["median_s"]:.2f}' if first else '–',
+                    _mebibytes(row.train_memory),
+                ]
+                if row.train
+                else ['–'] * 3
+            )
+        if 'difference' in heads:
+            cells.append('–' if row.difference is None else f'{row.difference:.1e}')
+        lines.append('| ' + ' | '.join(cells) + ' |')
+    return '\n'.join(lines) + '\n'
+
+
+def _milliseconds(times: Mapping[str, float]) -> str:
+    low, high = 1e3 * times['lower_quartile_s'], 1e3 * times['upper_quartile_s']
+    return f'{1e3 * times["median_s"]:.1f} ({low:.1f} to {high:.1f})'
+
+
+def _mebibytes(count: int | None) -> str:
+    return '–' if count is None else f'{count / 2**20:.0f}'
+
+
+def write_results(rows: Sequence[Row], about: Mapping[str, Any], out: str | Path) -> list[Path]:
+    """Write benchmark.json, benchmark.md and benchmark.png into a folder."""
+    out = Path(out)
+    out.mkdir(parents=True, exist_ok=True)
+    content = {'machine': machine(), **about, 'rows': [asdict(row) for row in rows]}
+    files = [out / f'benchmark.{end}' for end in ('json', 'md', 'png')]
+    write_atomically(files[0], json.dumps(content, indent=1) + '\n')
+    write_atomically(files[1], table(rows))
+    write_atomically(files[2], bar_chart(rows))
+    return files
+
+
+def bar_chart(rows: Sequence[Row]) -> bytes:
+    """PNG with a bar a model, forward and training step; whiskers from quartile to quartile."""
+    from io import BytesIO
+
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    kinds = [('forward', 'forward')]
+    kinds += [('train', 'training step')] if any(row.train for row in rows) else []
+    figure = Figure(figsize=(4.2 * len(kinds) + 1.8, 0.9 + 0.45 * len(rows)), dpi=110)
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(1, len(kinds), squeeze=False, sharey=True)[0]
+    for axis, (key, title) in zip(axes, kinds, strict=True):
+        for place, row in enumerate(rows):
+            times = getattr(row, key)
+            if times is None:
+                continue
+            middle = 1e3 * times['median_s']
+            spread = [
+                [middle - 1e3 * times['lower_quartile_s']],
+                [1e3 * times['upper_quartile_s'] - middle],
+            ]
+            axis.barh(place, middle, xerr=spread, height=0.65, color='#4878a8', ecolor='#333333')
+            axis.text(0, place, f' {middle:.0f}', va='center', color='white', fontsize=8)
+        axis.set_yticks(range(len(rows)), [row.name for row in rows], fontsize=8)
+        axis.set_xlabel(f'{title}, ms (median, quartiles)', fontsize=8)
+        axis.tick_params(axis='x', labelsize=8)
+        axis.spines[['top', 'right']].set_visible(False)
+    axes[0].invert_yaxis()
+    figure.tight_layout()
+    stream = BytesIO()
+    figure.savefig(stream, format='png')
+    return stream.getvalue()

@@ -1,0 +1,183 @@
+"""Reading checkpoint files: safe by default, and an error that names what is wrong.
+
+A ``.pth`` file is a pickle, and unpickling can run any code. Here it is read by a machine that
+knows tensors and plain data and nothing else (`checkpoint_pickle`), out of an archive that is as
+torch writes it (`checkpoint_archive`). `install` makes mmengine's own loading (``Runner.resume``,
+``load_from``, ``init_cfg``) go through it too: upstream 0.10 cannot resume with torch >= 2.6, and
+the maintained distribution falls back to unsafe unpickling when the safe way fails.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+from mmengine.runner import checkpoint as mmengine_checkpoint
+
+from ..errors import UserError, require_name
+from .archive import read_archive
+from .content import require_plain
+from .downloads import download, is_address
+from .plain_pickle import Foreign, Refused
+
+#: Files and addresses that the command line, and nothing else, has vouched for.
+_trusted: set[str] = set()
+
+
+def trust(source: str | Path) -> None:
+    """Let this one file be unpickled without limits: it may then run any code it holds."""
+    _trusted.add(_identity(source))
+
+
+def is_trusted(source: str | Path) -> bool:
+    """Return whether `trust` was called for this file or address."""
+    return _identity(source) in _trusted
+
+
+def _identity(source: str | Path) -> str:
+    return str(source) if is_address(str(source)) else str(_resolved(source))
+
+
+def _resolved(path: str | Path) -> Path:
+    try:
+        return Path(path).expanduser().resolve()
+    except (OSError, RuntimeError, ValueError) as error:  # a loop of links, a name with a null
+        raise UserError(f'checkpoint {path!s} cannot be found: {error}.') from error
+
+
+def read_checkpoint(path: str | Path, trust: bool = False) -> dict[str, Any]:
+    """Read a local ``.pth``, ``.pt`` or ``.safetensors`` file; its tensors are on the CPU.
+
+    Args:
+        path: The file; a leading ``~`` is the home folder.
+        trust: Unpickle without limits. Only for files whose maker you trust.
+
+    Returns:
+        What the file holds: a state dict, or a dict around one.
+
+    Raises:
+        UserError: The file is missing, empty, cut off, not a checkpoint, or holds anything but
+            weights and plain data, or is damaged. (Files in torch's old format and .safetensors
+            have no checksums: there, changed numbers are not noticed.)
+    """
+    require_name(path, 'checkpoint')
+    file = _resolved(path)
+    try:
+        if not file.is_file():
+            kind = 'is a folder, not a file' if file.is_dir() else 'does not exist'
+            raise UserError(f'checkpoint {path} {kind}.')
+        if file.stat().st_size == 0:
+            raise UserError(f'checkpoint {path} is empty (0 bytes). Take an earlier one.')
+    except OSError as error:
+        raise UserError(f'checkpoint {path} cannot be found: {error.strerror}.') from error
+    try:
+        if file.suffix == '.safetensors':
+            content = _read_safetensors(file)
+        elif trust or str(file) in _trusted:
+            content = torch.load(file, map_location='cpu', weights_only=False)
+        else:
+            content = _without_config(read_archive(file))
+        require_plain(content)
+    except UserError:
+        raise
+    except Exception as error:  # a broken file fails in a dozen types
+        raise UserError(f'checkpoint {path} {_explain(error)}') from error
+    if not isinstance(content, dict):
+        raise UserError(
+            f'checkpoint {path} holds a {type(content).__name__}, not a dictionary of tensors. '
+            'Save the state dict of the model instead.'
+        )
+    return content
+
+
+def _without_config(content: Any) -> Any:
+    """Drop the text that mmengine would run as a Python config when it resumes."""
+    if isinstance(content, dict) and isinstance(content.get('meta'), dict):
+        content['meta'].pop('config', None)
+    return content
+
+
+def _read_safetensors(file: Path) -> dict[str, Any]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return load_file(file)
+    except (SafetensorError, OSError, ValueError, KeyError, RuntimeError) as error:
+        raise UserError(
+            f'checkpoint {file} is not a whole safetensors file ({error}). Download it again.'
+        ) from error
+
+
+def _explain(error: Exception) -> str:
+    """The rest of a sentence that starts with the name of the checkpoint."""
+    if isinstance(error, Foreign):
+        return (
+            f'holds "{error}", which is not weights or plain data; reading it could run code, so '
+            'it was refused. Ask its maker for a file of tensors only, or, if you trust the maker, '
+            'pass --trust-checkpoint.'
+        )
+    if isinstance(error, Refused):
+        advice = (
+            '' if 'Save' in str(error) else ' It was refused: download it again, or take another.'
+        )
+        return f'{error}.{advice}'
+    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
+        return 'does not fit into memory.'
+    if isinstance(error, PermissionError):
+        return 'cannot be opened: permission denied.'
+    checksum = re.search(r"Bad CRC-32 for file '(.*)'", str(error))
+    if checksum:
+        return (
+            f'is damaged: its part {checksum[1]} does not have its checksum. Take another '
+            'checkpoint, or download it again.'
+        )
+    return (
+        'is cut off or is not a torch checkpoint. If it was being written when the run was killed, '
+        'take the one before; otherwise download it again.'
+    )
+
+
+def _load_from_local(filename: str, map_location: Any = None) -> dict[str, Any]:
+    return read_checkpoint(filename)
+
+
+def _load_url(
+    url: str,
+    model_dir: str | None = None,
+    map_location: Any = None,
+    progress: bool = True,
+    check_hash: bool = False,
+    file_name: str | None = None,
+    **_: Any,
+) -> dict[str, Any]:
+    """torch.hub's `load_state_dict_from_url`, which unpickles without limits, made safe."""
+    return read_checkpoint(download(url, model_dir, check_hash), is_trusted(url))
+
+
+def install() -> None:
+    """Make mmengine read every checkpoint through `read_checkpoint`."""
+    mmengine_checkpoint.CheckpointLoader.register_scheme('', _load_from_local, force=True)
+    mmengine_checkpoint.load_url = _load_url
+    # Only the maintained distribution has this one; it serves the rarer file backends.
+    if hasattr(mmengine_checkpoint, '_safe_torch_load'):
+        mmengine_checkpoint._safe_torch_load = _load_stream
+
+
+def _load_stream(file: Any, map_location: Any = None, weights_only: bool | None = None) -> Any:
+    """Read a checkpoint that a file backend has fetched into memory."""
+    if isinstance(file, (str, Path)):
+        return read_checkpoint(file)
+    return read_stream(file)
+
+
+def read_stream(stream: BinaryIO) -> Any:
+    """Read a checkpoint from memory as `read_checkpoint` reads a file."""
+    try:
+        content = _without_config(read_archive(stream))
+        require_plain(content)
+    except Exception as error:  # a broken file fails in a dozen types
+        raise UserError(f'the fetched checkpoint {_explain(error)}') from error
+    return content

@@ -1,0 +1,159 @@
+"""Where weights come from: a local file, an address, the original .npz files, timm's hub."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import math
+import re
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlparse
+from urllib.request import getproxies
+
+import timm
+import torch
+from huggingface_hub import constants
+from timm.models.vision_transformer import VisionTransformer
+
+from ..errors import UserError
+from .downloads import download, is_address
+from .npz import npz_shapes
+from .read import is_trusted, read_checkpoint
+
+SUFFIXES = ('.pth', '.pt', '.bin', '.ckpt', '.tar', '.pkl', '.safetensors', '.npz')
+
+
+def read_weights(source: str | Path, trust: bool = False) -> tuple[Any, str | None]:
+    """What a file, an address or a hub model holds, and its layout where the source tells it."""
+    text = str(source)
+    if is_address(text):
+        return _read_file(download(text), trust or is_trusted(text))
+    if text.startswith(('hf-hub:', 'hf_hub:')) or _is_timm_name(text):
+        return _from_hub(text), 'timm'
+    if Path(text).suffix in SUFFIXES or _exists(text):
+        return _read_file(Path(text), trust)
+    near = difflib.get_close_matches(text.split('.')[0], timm.list_models(), n=3)
+    raise UserError(
+        f'{text!r} is neither a file ({", ".join(SUFFIXES)}), nor an address, nor the name of a '
+        'timm model.' + (f' Did you mean {", ".join(near)}?' if near else '')
+    )
+
+
+def _is_timm_name(text: str) -> bool:
+    return not _exists(text) and '/' not in text and timm.is_model(text)
+
+
+def _exists(text: str) -> bool:
+    try:
+        return Path(text).expanduser().exists()
+    except (OSError, RuntimeError, ValueError):  # a loop of links, no such user, a null
+        return True  # reading it says what is wrong
+
+
+def _read_file(path: Path, trust: bool) -> tuple[Any, str | None]:
+    if path.suffix == '.npz':
+        return read_npz(path.expanduser()), 'npz'
+    return read_checkpoint(path, trust=trust), None
+
+
+def _from_hub(name: str) -> dict[str, torch.Tensor]:
+    """State dict of a pretrained timm model, without its classifier."""
+    try:
+        with _cache_alone_without_network():
+            return timm.create_model(name, pretrained=True, num_classes=0).state_dict()
+    except Exception as error:  # each of the hub's clients has its own errors
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise UserError(
+            f'the weights of the timm model {name!r} could not be fetched from the hub ({reason}). '
+            'Without a network, fetch them elsewhere and give the path of the file.'
+        ) from error
+
+
+@contextlib.contextmanager
+def _cache_alone_without_network() -> Iterator[None]:
+    """Where the hub cannot be reached, look in its cache at once: its client tries for a minute."""
+    hub = urlparse(constants.ENDPOINT)
+    reachable = bool(getproxies())
+    if not reachable:
+        with contextlib.suppress(OSError):
+            port = hub.port or (80 if hub.scheme == 'http' else 443)
+            socket.create_connection((hub.hostname, port), timeout=5).close()
+            reachable = True
+    before = constants.HF_HUB_OFFLINE
+    constants.HF_HUB_OFFLINE = before or not reachable
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before
+
+
+def read_npz(path: Path) -> dict[str, torch.Tensor]:
+    """The original JAX weights as timm's state dict, at the size they were trained at.
+
+    timm's own loader copies such a file into a model; the model is built here to the measures of
+    the file.
+    """
+    shapes = npz_shapes(path)
+    try:
+        measures = _measures(shapes)
+        _require_filled(measures, shapes)
+        model = VisionTransformer(**measures)
+        model.load_pretrained(str(path))
+    except UserError:
+        raise
+    except Exception as error:  # timm's loader stumbles over foreign files in its own ways
+        raise UserError(
+            f'checkpoint {path} is not the .npz of a plain Vision Transformer ({error!r}). It '
+            f'holds e.g. {", ".join(sorted(shapes)[:3])}.'
+        ) from error
+    heads = [key for key in shapes if re.search(r'(^|/)(head|pre_logits|MAPHead_0)/', key)]
+    # Only their names matter: the report says that they were left out.
+    spare = {re.search(r'(head|pre_logits|MAPHead_0)/.*', key)[0]: torch.empty(0) for key in heads}
+    return {**model.state_dict(), **spare}
+
+
+def _require_filled(measures: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> None:
+    """Refuse a model much larger than the arrays for it, before it takes any memory."""
+    if not 1 <= measures['depth'] <= 200 or not 1 <= measures['num_heads'] <= measures['embed_dim']:
+        raise ValueError(f'{measures["depth"]} blocks of {measures["num_heads"]} heads')
+    with torch.device('meta'):
+        wanted = sum(p.numel() for p in VisionTransformer(**measures).parameters())
+    held = sum(math.prod(shape) for shape in shapes.values())
+    if wanted > held + 10_000:
+        raise ValueError(f'a model of {wanted:,} weights, of which it holds {held:,}')
+
+
+def _measures(shapes: dict[str, tuple[int, ...]]) -> dict[str, Any]:
+    """Arguments of timm's VisionTransformer for the arrays of an .npz file."""
+    patches = next(key for key in shapes if re.search(r'(^|/)embedding/kernel$', key))
+    root = patches.removesuffix('embedding/kernel')
+    height, _, channels, width = shapes[patches]
+
+    def of_block(end: str) -> tuple[int, ...]:
+        return next(shapes[key] for key in shapes if 'encoderblock' in key and key.endswith(end))
+
+    blocks = {m[1] for key in shapes if (m := re.search(r'encoderblock_(\d+)/', key))}
+    stacked = shapes.get(f'{root}Transformer/encoderblock/LayerNorm_0/scale')
+    positions = next(shapes[key] for key in shapes if key.endswith('pos_embedding'))
+    class_token = f'{root}cls' in shapes
+    # Later files have no position for the class token.
+    cells = positions[1]
+    no_embed_class = class_token and round(cells**0.5) ** 2 == cells
+    grid = round((cells - int(class_token and not no_embed_class)) ** 0.5)
+    return {
+        'img_size': grid * height,
+        'patch_size': height,
+        'in_chans': channels,
+        'num_classes': 0,
+        'global_pool': 'token' if class_token else 'avg',
+        'fc_norm': False,
+        'embed_dim': width,
+        'depth': stacked[0] if stacked else len(blocks),
+        'num_heads': of_block('query/kernel')[-2],
+        'mlp_ratio': (of_block('Dense_0/kernel')[-1] + 0.5) / width,  # timm rounds down
+        'class_token': class_token,
+        'no_embed_class': no_embed_class,
+    }

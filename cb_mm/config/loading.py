@@ -1,0 +1,282 @@
+"""Configs: reading them, and changing them as the options of a tool say.
+
+Everything here turns a wrong word into one clear message. mmengine itself takes a misspelt key of
+``--cfg-options`` for a new one and goes on without it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import difflib
+import glob
+import inspect
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from mmengine import registry
+from mmengine.config import Config, DictAction
+from mmengine.runner import Runner
+from torch.utils.data import DataLoader
+
+from ..errors import UserError, require_name
+from . import restricted as safe_config
+from .restricted.limits import TooLarge, counting_values
+
+#: Top-level keys that something reads; all others are variables of the config file.
+_READ_KEYS = {
+    *inspect.signature(Runner.__init__).parameters,
+    *('auto_scale_lr', 'custom_imports', 'schedule', 'schedules', 'tta_model', 'tta_pipeline'),
+    *('test_set', 'test_sets'),
+    *('runner_type', 'strategy'),
+} - {'self', 'cfg'}
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """' Did you mean "x"?' for the nearest of the known words, or nothing."""
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f' Did you mean "{near[0]}"?' if near else ''
+
+
+def load_config(
+    path: str | Path, options: Sequence[str] = (), test_set: str | None = None
+) -> Config:
+    """Read a config file, choose a test set in it, and apply ``key=value`` options to it."""
+    require_name(path, 'config')
+    path = Path(path)
+    if not path.is_file():
+        raise UserError(f'config {path} does not exist.{_near(path)}')
+    try:
+        if safe_config.enabled():
+            config = safe_config.load(path)
+        else:
+            with counting_values():
+                config = Config.fromfile(path)
+    except UserError:
+        raise
+    except TooLarge as error:
+        raise UserError(f'config {path}: {error}') from error
+    except Exception as error:  # a config is a program: it can fail in any way
+        raise UserError(_explain_reading(path, error)) from error
+    apply_test_set(config, test_set)
+    changes = parse_options(options)
+    for key in changes:
+        _check_key(config, key)
+    for key, value in changes.items():
+        try:
+            config.merge_from_dict({key: value})
+        except (TypeError, KeyError, ValueError, IndexError, AttributeError) as error:
+            raise UserError(
+                f'--cfg-options {key}: {value!r} does not fit the config: {error}'
+            ) from error
+    safe_config.check(config, f'config {path} with --cfg-options')
+    return config
+
+
+def _near(missing: Path) -> str:
+    """Name the config that was meant: of the same name in a family's folder, or a near name."""
+    moved = sorted(missing.parent.glob(f'*/{glob.escape(missing.name)}'))
+    if moved:
+        return f' It is now {moved[0]}.'
+    return did_you_mean(missing.name, [file.name for file in missing.parent.glob('*.py')])
+
+
+def _explain_reading(path: Path, error: Exception) -> str:
+    if isinstance(error, SyntaxError):
+        file, line, reason = _find_syntax_error(path) or (path, error.lineno, error.msg)
+        return f'config {file}, line {line}: it is not Python: {reason}.'
+    missing = getattr(error, 'filename', None)
+    if isinstance(error, FileNotFoundError) and missing:
+        return f'config {path}: its base {missing} does not exist.{_near(Path(missing))}'
+    return f'config {path} cannot be read: {type(error).__name__}: {error}.'
+
+
+def _find_syntax_error(path: Path) -> tuple[Path, int | None, str] | None:
+    """The file, of a config and its bases, that is not Python; mmengine does not say."""
+    try:
+        tree = ast.parse(path.read_text(encoding='utf-8'))
+    except SyntaxError as error:
+        return path, error.lineno, error.msg
+    for statement in tree.body:
+        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == '_base_':
+            for node in ast.walk(statement.value):
+                base = path.parent / node.value if isinstance(node, ast.Constant) else None
+                found = _find_syntax_error(base) if base and base.is_file() else None
+                if found:
+                    return found
+    return None
+
+
+def parse_options(words: Sequence[str]) -> dict[str, Any]:
+    """``['a.b=1', 'c=[2,3]']`` -> ``{'a.b': 1, 'c': [2, 3]}``, by mmengine's own rules."""
+    for word in words:
+        key, equals, _ = word.partition('=')
+        if not equals or not key.strip('.'):
+            raise UserError(f'--cfg-options takes key=value pairs; "{word}" is not one.')
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    parser.add_argument('--options', nargs='+', action=DictAction, default={})
+    try:
+        return parser.parse_args(['--options', *words]).options if words else {}
+    except (AssertionError, ValueError, argparse.ArgumentError) as error:
+        raise UserError(f'--cfg-options cannot be read: {error}') from error
+
+
+def _check_key(config: Config, key: str) -> None:
+    """Each part of the key must exist, or be an argument of the class that would get it."""
+    scope = config.get('default_scope', 'mmengine')
+    first = key.split('.')[0]
+    if first not in _READ_KEYS:
+        if first in config:
+            raise UserError(
+                f'--cfg-options {key}: "{first}" is a variable inside the config file; changing it '
+                'has no effect. Name the place where it is used, such as '
+                'train_dataloader.dataset.data_root.'
+            )
+        raise UserError(
+            f'--cfg-options {key}: the config has no "{first}".{did_you_mean(first, config)}'
+        )
+    if first not in config:
+        return
+    node: Any = config.to_dict()
+    done: list[str] = []
+    for part in key.split('.'):
+        where = '.'.join(done) or 'the config'
+        if isinstance(node, list):
+            if not part.isdigit() or int(part) >= len(node):
+                raise UserError(
+                    f'--cfg-options {key}: {where} is a list of {len(node)}; "{part}" is not one '
+                    f'of its places 0 to {len(node) - 1}.'
+                )
+            node = node[int(part)]
+        elif isinstance(node, dict):
+            if part not in node:
+                known = {*node, *(_arguments(node, scope, done) or ())}
+                if part in known or _arguments(node, scope, done) is None:
+                    return  # a new argument; what is below it cannot be checked
+                raise UserError(
+                    f'--cfg-options {key}: {where} has no "{part}".{did_you_mean(part, known)} '
+                    f'It has: {", ".join(sorted(known - {"self"}))}.'
+                )
+            node = node[part]
+        else:
+            raise UserError(f'--cfg-options {key}: {where} is {node!r}, which has nothing inside.')
+        done.append(part)
+
+
+def _arguments(node: dict, scope: str, path: list[str]) -> set[str] | None:
+    """Names that the class of this dict takes; None where any name may be right."""
+    if path and path[-1].endswith('_dataloader'):
+        return {*inspect.signature(DataLoader.__init__).parameters, 'dataset', 'sampler'}
+    if path == ['model', 'test_cfg'] and scope == 'mmseg':  # no class, but these are read
+        return {'mode', 'crop_size', 'stride'}
+    if 'type' not in node:
+        return set()
+    built = _find_class(node['type'], scope)
+    if not inspect.isclass(built):
+        return None
+    names: set[str] = {'type', '_delete_', '_scope_'}
+    for base in built.__mro__:
+        if '__init__' not in vars(base):
+            continue
+        parameters = inspect.signature(base.__init__).parameters.values()
+        names |= {p.name for p in parameters}
+        if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+            return names
+    return None
+
+
+def _find_class(kind: Any, scope: str) -> Any:
+    if not isinstance(kind, str):
+        return kind
+    for root in vars(registry).values():
+        if isinstance(root, registry.Registry):
+            with root.switch_scope_and_registry(scope) as local:
+                try:
+                    found = local.get(kind)
+                except Exception:  # a scope that is not installed
+                    found = None
+                if found is not None:
+                    return found
+    return None
+
+
+def apply_schedule(config: Config, name: str | None) -> None:
+    """Change iterations, learning-rate schedule and intervals together, to a schedule by name."""
+    _choose(config, name, 'schedule', if_none='It has none.')
+
+
+def apply_test_set(config: Config, name: str | None) -> None:
+    """Change the data set and metric of testing to another one of the config, by name."""
+    _choose(config, name, 'test_set', if_none='It has one only.')
+
+
+def _choose(config: Config, name: str | None, key: str, if_none: str) -> None:
+    """Apply one of the named changes under the plural of ``key``; ``key`` names the present one."""
+    if name is None:
+        return
+    known = {config.get(key): {}, **config.get(f'{key}s', {})}
+    if name not in known:
+        names = [word for word in known if word]
+        has = f'It has: {", ".join(names)}.' if names else if_none
+        raise UserError(
+            f'--{key.replace("_", "-")} {name}: the config has no such {key.replace("_", " ")}.'
+            f'{did_you_mean(name, names)} {has}'
+        )
+    config.merge_from_dict(known[name].to_dict() if known[name] else {})
+    config[key] = name
+    safe_config.check(config, f'the {key.replace("_", " ")} {name} of the config')
+
+
+def dataset_configs(
+    config: Config, splits: Sequence[str] = ('train', 'val', 'test')
+) -> Iterator[dict]:
+    """Every data set of these splits in the config, those inside wrappers too."""
+
+    def inner(node: Any) -> Iterator[dict]:
+        if isinstance(node, dict):
+            if 'data_root' in node or 'ann_file' in node:
+                yield node
+            for key in ('dataset', 'datasets'):
+                yield from inner(node.get(key))
+        elif isinstance(node, (list, tuple)):
+            for item in node:
+                yield from inner(item)
+
+    for split in splits:
+        yield from inner(config.get(f'{split}_dataloader'))
+
+
+def set_data_root(config: Config, root: str | Path | None) -> None:
+    """Let every data set, and every metric with a file of its own, look under ``root``."""
+    if root is None:
+        return
+    if not Path(root).is_dir():
+        raise UserError(f'--data-root {root} is not a folder.')
+    old = {str(dataset.get('data_root', '')) for dataset in dataset_configs(config)}
+    for dataset in dataset_configs(config):
+        dataset['data_root'] = str(root)
+    for split in ('val', 'test'):
+        metrics = config.get(f'{split}_evaluator')
+        for metric in metrics if isinstance(metrics, (list, tuple)) else [metrics]:
+            file = str((metric or {}).get('ann_file') or '')
+            base = next((b for b in old if b and file.startswith(b)), None)
+            if base:
+                metric['ann_file'] = str(Path(root) / file[len(base) :].lstrip('/'))
+
+
+def replace_sync_bn(config: Config) -> bool:
+    """Turn every SyncBN into BN; True if there was one. SyncBN needs several GPUs."""
+
+    def walk(node: Any) -> int:
+        found = 0
+        if isinstance(node, dict):
+            if node.get('type') == 'SyncBN':
+                node['type'] = 'BN'
+                found = 1
+            found += sum(map(walk, list(node.values())))
+        elif isinstance(node, (list, tuple)):
+            found += sum(map(walk, node))
+        return found
+
+    return walk(config.model) > 0

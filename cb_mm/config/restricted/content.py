@@ -1,0 +1,205 @@
+"""What the data of a config may say: its keys, and what its values would import, open and write.
+
+The rules hold for every dict in the config, wherever it is. A key of a schedule or test set such
+as ``model.backbone.type`` is taken by its last part.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Callable
+from typing import Any
+
+from ...errors import UserError
+from .limits import TooLarge, count_values, show
+from .types import ALLOWED, OPTIONS, REFUSED
+
+#: Packages whose parts a safe config may use.
+PACKAGES = ('cb_mm', 'mmcv', 'mmdet', 'mmengine', 'mmpretrain', 'mmseg')
+#: mmengine dumps a config as a program, with each key between single quotes as it is.
+_KEY = re.compile(r'[\w.\-/ ]{1,200}')
+#: mmengine reads files of these kinds in ways that can run code.
+_CODE_FILE = re.compile(r'(.*[./])?(pkl|pickle|ya?ml)', re.IGNORECASE | re.DOTALL)
+_MODULE = re.compile(rf'({"|".join(PACKAGES)})(\.[A-Za-z_]\w*)*')
+_HUB_NAME = re.compile(r'[\w-][\w.-]*(/[\w-][\w.-]*)?')
+_FILE_TEMPLATE = re.compile(r'[\w-]*\{(:0?\d{0,2}d?)?\}[\w.-]*')
+_BACKENDS = (
+    'cv2', 'disk', 'gloo', 'inductor', 'local', 'mpi', 'nccl', 'pillow', 'tifffile', 'turbojpeg',
+)  # fmt: skip
+
+
+class _Wrong(Exception):
+    """What is wrong with the value of a key."""
+
+
+def check_content(content: Any, what: str) -> None:
+    """Look through the data of a config.
+
+    Raises:
+        UserError: A key or value is refused; it is named. ``what`` says whose it is.
+    """
+    try:
+        count_values(content)
+        _check(content, '', [])
+    except (TooLarge, _Wrong) as error:
+        raise UserError(f'--safe-config: {what}: {error}') from None
+
+
+def _check(value: Any, key: str, place: list[str]) -> None:
+    """Check a value and all that it holds; the items of a list have the key of the list."""
+    if isinstance(value, dict):
+        for name, item in value.items():
+            _check_key(name, place)
+            here = [*place, str(name)]
+            last = str(name).rpartition('.')[2]
+            rule = _RULES.get(last)
+            if rule is None and last.endswith('backend_args'):
+                rule = _check_file_backend
+            try:
+                if rule is not None and item is not None:
+                    rule(item)
+                _check(item, last, here)
+            except _Wrong as error:
+                raise error if error.args[0].startswith('its ') else _named(here, error) from None
+        _check_options(value, place)
+    elif isinstance(value, (list, tuple)):
+        for number, item in enumerate(value):
+            _check(item, key, [*place, str(number)])
+    elif isinstance(value, str):
+        _check_text(value, key)
+    elif value is not None and not isinstance(value, (bool, int, float)):
+        raise _Wrong(f'holds a {type(value).__name__}')
+
+
+def _named(place: list[str], error: _Wrong) -> _Wrong:
+    return _Wrong(f'its {".".join(place)[-150:]} {error}')
+
+
+def _check_key(name: Any, place: list[str]) -> None:
+    if isinstance(name, int) and not isinstance(name, bool):
+        return
+    if not isinstance(name, str) or not _KEY.fullmatch(name) or keyword.iskeyword(name):
+        where = '.'.join(place)[-150:] or 'top level'
+        raise _Wrong(f'its {where} has the key {ascii(name)[:80]}, which is not a plain name')
+
+
+def _check_text(value: str, key: str) -> None:
+    if '\0' in value or any('\ud800' <= letter <= '\udfff' for letter in value):
+        raise _Wrong('is not text')
+    # mmdet's data sets read proposals as mmengine's reader does, which refuses pickles (`readers`),
+    # and the models of these configs are of use without them.
+    if _CODE_FILE.fullmatch(value) and key != 'proposal_file':
+        raise _Wrong(f'names {show(value[-80:])}; reading such a file can run code.')
+
+
+def _check_type(value: Any) -> None:
+    if not isinstance(value, str):
+        raise _Wrong('is not the name of a registered class')
+    scope, dot, name = value.rpartition('.')
+    if dot and scope not in PACKAGES:
+        # "mmdet.FPN" is a name in a registry, "os.system" would be imported and called.
+        raise _Wrong(f'is "{show(value)}", an import path. Only registered names are allowed.')
+    if name in REFUSED:
+        raise _Wrong(f'is "{show(value)}", which is refused: {REFUSED[name]}.')
+    if name not in ALLOWED:
+        raise _Wrong(
+            f'is "{show(value)}", which is not on the list of reviewed types: those in the configs '
+            'of cb_mm, mmseg, mmdet and mmpretrain.'
+        )
+
+
+def _check_options(node: dict, place: list[str]) -> None:
+    """Options of single classes that they would evaluate, run or delete."""
+    name = str(node.get('type')).rpartition('.')[2]
+    for option, allowed in OPTIONS.get(name, {}).items():
+        given = {key for key in node if option in ('*', key)}
+        if option == '*':
+            given -= {*OPTIONS[name], 'type', '_scope_', '_delete_'}
+        for key in sorted(given, key=str):
+            value = node[key]
+            if value is not None and (
+                allowed is None or not re.fullmatch(allowed, str(value), re.ASCII)
+            ):
+                raise _named([*place, str(key)], _Wrong(f'is refused for the type {name}.'))
+
+
+def _check_scope(value: Any) -> None:
+    if value not in PACKAGES:
+        raise _Wrong(f'names the package "{show(value)}"; allowed are {", ".join(PACKAGES)}.')
+
+
+def _check_imports(value: Any) -> None:
+    given = value.get('imports') if isinstance(value, dict) else value
+    if not isinstance(value, dict) or not {*value} <= {'imports', 'allow_failed_imports'}:
+        raise _Wrong('is not dict(imports=[...])')
+    for module in given if isinstance(given, (list, tuple)) else [given or 'mmengine']:
+        if not _MODULE.fullmatch(str(module)):
+            raise _Wrong(f'imports "{show(module)}"; allowed are {", ".join(PACKAGES)}.')
+
+
+def _check_file_backend(value: Any) -> None:
+    if not isinstance(value, dict) or value not in ({'backend': 'local'}, {'backend': 'disk'}):
+        raise _Wrong("is more than dict(backend='local'); other backends import and connect.")
+
+
+def _check_backend(value: Any) -> None:
+    if value not in _BACKENDS:
+        raise _Wrong(f'is "{show(value)}"; allowed are {", ".join(_BACKENDS)}.')
+
+
+def _check_process_group(value: Any) -> None:
+    if not isinstance(value, dict) or not {*value} <= {'backend'}:
+        raise _Wrong("is more than dict(backend=...); the launcher's variables say the rest.")
+
+
+def _check_inside(value: Any) -> None:
+    """A folder or file that is written: below the folder where the tool was started."""
+    text = str(value)
+    if re.match(r'[/\\~]|[A-Za-z]:|\w+://', text) or '..' in re.split(r'[/\\]', text):
+        raise _Wrong(f'is "{show(text)}"; a safe config writes below the current folder only.')
+
+
+def _pattern(pattern: re.Pattern[str], what: str) -> Callable[[Any], None]:
+    def check(value: Any) -> None:
+        if not pattern.fullmatch(str(value)):
+            raise _Wrong(f'is "{show(value)}", which is not {what}.')
+
+    return check
+
+
+def _refused(reason: str) -> Callable[[Any], None]:
+    def check(value: Any) -> None:
+        if value not in (False, '', [], {}):
+            raise _Wrong(f'is refused: {reason}.')
+
+    return check
+
+
+_ELSEWHERE = _refused('it puts a file into a folder of its choice')
+_CODE = _refused('it can run code')
+_hub_name = _pattern(_HUB_NAME, 'the name of a model on the Hugging Face Hub')
+
+#: key -> what raises `_Wrong` for a wrong value; the value None always passes
+_RULES: dict[str, Callable[[Any], None]] = {
+    **dict.fromkeys(('type', 'constructor', 'ema_type', 'runner_type'), _check_type),
+    **dict.fromkeys(('default_scope', '_scope_'), _check_scope),
+    'custom_imports': _check_imports,
+    'file_client_args': _check_file_backend,
+    **dict.fromkeys(('backend', 'decode_backend', 'imdecode_backend'), _check_backend),
+    'dist_cfg': _check_process_group,
+    **dict.fromkeys(('work_dir', 'save_dir', 'output_dir', 'outfile_path', 'outfile_prefix',
+                     'out_file', 'log_dir', 'show_dir', 'format_dir'), _check_inside),
+    **dict.fromkeys(('config_save_file', 'scalar_save_file', 'img_save_dir', 'out_dir',
+                     'out_file_path', 'cache_dir', 'artifact_location',
+                     'dir_name'), _ELSEWHERE),
+    **dict.fromkeys(('collect_dir', 'tmpdir'), _refused('the folder is deleted afterwards')),
+    **dict.fromkeys(('sys_path', 'strategy', 'trust_remote_code', 'on_trace_ready'), _CODE),
+    'trust': _refused('trust in a checkpoint is given on the command line, by --trust-checkpoint'),
+    'mean_pattern': _refused('a pattern can take forever'),
+    # mmpretrain evaluates it, for every transform of torchvision.
+    'dtype': _pattern(re.compile(r'(torch\.)?[a-z]+\d*'), 'a type of numbers'),
+    'filename_tmpl': _pattern(_FILE_TEMPLATE, 'a name with one number in it'),
+    **dict.fromkeys(('name_or_path', 'pretrained_model_name_or_path', 'tokenizer_name',
+                     'lang_model_name', 'model_style'), _hub_name),
+}  # fmt: skip

@@ -1,0 +1,209 @@
+"""Reading folders and image files the way training does, but finding out what is wrong."""
+
+from __future__ import annotations
+
+import difflib
+import io
+import os
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import cv2
+import numpy as np
+from PIL import Image
+
+from ...errors import UserError
+
+Job = TypeVar('Job')
+Result = TypeVar('Result')
+
+#: takes (things still to do, how many) and says how far it is while they are consumed
+Progress = Callable[[Iterable, int], Iterable]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What reading a file showed: ``size`` (width, height) unless it is broken, and findings.
+
+    ``findings`` are (kind, message) pairs. ``orientation`` is the EXIF tag by which an image was
+    turned when it was read, 1 for none; ``size`` is that of the turned image.
+    """
+
+    size: tuple[int, int] | None
+    findings: tuple[tuple[str, str], ...] = ()
+    orientation: int = 1
+
+
+def data_root(root: str | os.PathLike) -> Path:
+    """``root`` as a folder that exists.
+
+    Raises:
+        UserError: If it does not, with the nearest name there is.
+    """
+    root = Path(root)
+    if root.is_dir():
+        if not os.access(root, os.R_OK | os.X_OK):
+            raise UserError(f'data set folder {root} may not be read: change its permissions')
+        return root
+    if root.exists():
+        raise UserError(f'{root} is a file: give the root folder of the data set (unpack archives)')
+    hint = ''
+    try:
+        near = [path.name for path in root.parent.iterdir() if path.is_dir()]
+    except OSError:
+        near = []
+    if close := difflib.get_close_matches(root.name, near, n=1):
+        hint = f'; did you mean {root.parent / close[0]}?'
+    raise UserError(f'data set folder {root} does not exist{hint}')
+
+
+def list_files(folder: Path) -> list[str]:
+    """Names of all files below ``folder``, relative, with '/', sorted; hidden ones left out."""
+    names = []
+    for where, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith('.')]
+        below = os.path.relpath(where, folder)
+        prefix = '' if below == '.' else Path(below).as_posix() + '/'
+        names += [prefix + name for name in files if not name.startswith('.')]
+    return sorted(names)
+
+
+def sample(names: Sequence[Job], count: int = 3) -> list[Job]:
+    """First, last and evenly spaced ones between, for the quick form of a check."""
+    if len(names) <= count:
+        return list(names)
+    return [names[round(i * (len(names) - 1) / (count - 1))] for i in range(count)]
+
+
+def run_all(
+    work: Callable[[Job], Result],
+    jobs: Sequence[Job],
+    progress: Progress | None,
+    workers: int | None,
+) -> list[Result]:
+    """``work`` on every job, in order; decoding runs outside the interpreter's lock."""
+    if len(jobs) < 16:
+        return [work(job) for job in jobs]
+    with ThreadPoolExecutor(workers or min(32, os.cpu_count() or 1)) as pool:
+        results = pool.map(work, jobs)
+        return list(progress(results, len(jobs)) if progress else results)
+
+
+def jpeg_is_cut(data: bytes) -> bool:
+    """True for a JPEG file without its end.
+
+    Several versions of OpenCV decode such files without complaint and fill the rest with grey.
+    An embedded preview has an end of its own, so only what follows the start of the scan counts.
+    """
+    if data[:2] != b'\xff\xd8':
+        return False
+    at = 2
+    while at + 4 <= len(data) and data[at] == 0xFF and data[at + 1] != 0xDA:
+        at += 2 + int.from_bytes(data[at + 2 : at + 4], 'big')
+    return data.rfind(b'\xff\xd9', at) < 0
+
+
+def read_image(path: Path) -> Facts:
+    """Decode an image as the loaders do (OpenCV, three channels, turned as its EXIF tag says)."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        return Facts(None, (('unreadable', f'cannot be read: {error.strerror}'),))
+    if not data:
+        return Facts(None, (('unreadable', 'the file is empty'),))
+    if jpeg_is_cut(data):
+        return Facts(None, (('truncated', f'ends too early, after {len(data):,} bytes'),))
+    try:
+        image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
+    except cv2.error:
+        image = None
+    if image is None:
+        return Facts(None, (('unreadable', 'not an image that OpenCV can decode'),))
+    height, width = image.shape[:2]
+    channels = len(_header(data).getbands())
+    found = {1: (('grey-scale', 'one channel'),), 4: (('four-channel', 'four channels'),)}
+    return Facts((width, height), found.get(channels, ()), _turned_by(data, image))
+
+
+def exif_orientation(path: str | os.PathLike) -> int:
+    """Return the EXIF orientation (2 to 8) by which OpenCV turns a local image; 1 for none."""
+    try:
+        with open(path, 'rb') as stream, warnings.catch_warnings():
+            warnings.simplefilter('ignore')
+            if _orientation_tag(Image.open(stream)) == 1:  # only the header has been read
+                return 1
+            stream.seek(0)
+            return _turned_by(stream.read())
+    except Exception:  # not local, or not an image: whoever reads it says so
+        return 1
+
+
+def turned_apart(image: Facts, stated: tuple[int, int] | None) -> bool:
+    """Whether an image was turned and its annotation, of the ``stated`` size, was not.
+
+    Only where turning swaps the sides do the sizes show that the annotation fits what is read.
+    """
+    if image.orientation == 1 or image.size is None:
+        return False
+    width, height = image.size
+    return not (image.orientation >= 5 and width != height and stated == image.size)
+
+
+def _orientation_tag(picture: Image.Image) -> int:
+    if picture.format == 'PNG' and 'exif' not in picture.info:  # Pillow would decode all of it
+        return 1
+    try:
+        tag = picture.getexif().get(0x0112, 1)
+    except Exception:  # a damaged tag; OpenCV does not follow it
+        return 1
+    return tag if tag in range(2, 9) else 1
+
+
+def _turned_by(data: bytes, image: np.ndarray | None = None) -> int:
+    """Return the tag of an image if OpenCV follows it: in some formats (WebP) it does not."""
+    header = _header(data)
+    tag = _orientation_tag(header)
+    if tag == 1 or header.format == 'TIFF':  # a TIFF is always turned, whatever one asks for
+        return tag
+    raw = np.frombuffer(data, np.uint8)
+    image = cv2.imdecode(raw, cv2.IMREAD_COLOR) if image is None else image
+    stored = cv2.imdecode(raw, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
+    return 1 if np.array_equal(image, stored) else tag
+
+
+def _header(data: bytes) -> Image.Image:
+    """The image without its pixels; an RGB stand-in for what Pillow does not know."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter('ignore')
+            return Image.open(io.BytesIO(data))
+    except Exception:  # Pillow's decoders raise almost anything; OpenCV has already read the file
+        return Image.new('RGB', (1, 1))
+
+
+def read_labels(path: Path, num_classes: int) -> Facts:
+    """Decode a label map as mmseg does (Pillow, palette numbers kept) and look at its values."""
+    try:
+        with Image.open(path) as picture:
+            mode, size = picture.mode, picture.size
+            picture.load()
+            values = np.asarray(picture)
+    except Exception as error:  # Pillow's decoders raise almost anything on broken files
+        return Facts(None, (('label-unreadable', f'cannot be decoded: {error}'),))
+    if mode not in ('L', 'P'):
+        return Facts(size, (('label-colour', f'is stored as {mode}, not as one 8-bit channel'),))
+    present = np.flatnonzero(np.bincount(values.ravel(), minlength=256))
+    found = []
+    wrong = [int(v) for v in present if num_classes < v < 255]
+    if wrong:
+        shown = ', '.join(map(str, wrong[:6])) + (', ...' if len(wrong) > 6 else '')
+        found.append(('label-range', f'has labels {shown}; 0 to {num_classes} are allowed'))
+    if 255 in present and num_classes < 255:
+        found.append(('label-255', f'has {int((values == 255).sum()):,} pixels of label 255'))
+    if not any(0 < v < 255 for v in present):
+        found.append(('label-empty', 'every pixel is "other"'))
+    return Facts(size, tuple(found))

@@ -1,0 +1,43 @@
+"""One door to the checks of data sets: by name, and as train and test use them."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from typing import Any
+
+from ...errors import UserError
+from .ade20k import check_ade20k
+from .coco import check_coco
+from .imagenet import check_imagenet
+from .report import KINDS, Problem, Report, require
+
+__all__ = [
+    'CHECKS',
+    'KINDS',
+    'Problem',
+    'Report',
+    'check',
+    'check_ade20k',
+    'check_coco',
+    'check_imagenet',
+    'require',
+]
+
+#: data set -> its check
+CHECKS = {'ade20k': check_ade20k, 'coco': check_coco, 'imagenet': check_imagenet}
+
+
+def check(dataset: str, root: str | os.PathLike, **options: Any) -> Report:
+    """Check a data set by name; ``options`` are those of its check.
+
+    Before a run: ``require(check('ade20k', root, quick=True))``.
+
+    Raises:
+        UserError: If the data set has no check or ``root`` is not a folder.
+    """
+    if dataset not in CHECKS:
+        close = difflib.get_close_matches(dataset, CHECKS, n=1)
+        hint = f'; did you mean {close[0]}?' if close else ''
+        raise UserError(f'no check for data set {dataset!r}: use {" or ".join(CHECKS)}{hint}')
+    return CHECKS[dataset](root, **options)

@@ -1,0 +1,61 @@
+"""CIFAR-100 from its archive, or from folders of images."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+from mmengine.registry import DATASETS
+from mmpretrain.datasets import CIFAR100
+
+from ..errors import UserError
+from .class_labels import class_names, labels_of
+
+
+@DATASETS.register_module()
+class CIFAR100Images(CIFAR100):
+    """mmpretrain's CIFAR-100, which never downloads by itself and also reads folders.
+
+    ``data_root`` holds either ``cifar-100-python``, the unpacked archive of the Python version
+    (mmpretrain compares its checksums before it opens it), or the same images as files in
+    ``train/CLASS/`` and ``test/CLASS/``. Images are RGB, in memory: 180 MB for all.
+    """
+
+    def load_data_list(self) -> list[dict]:
+        """One dict an image: ``img`` (32 x 32 x 3, RGB) and ``gt_label``."""
+        root = Path(self.data_prefix['root'])
+        if (root / self.base_folder).is_dir():
+            self.download = False
+            if not self._check_integrity():
+                raise UserError(
+                    f'{root / self.base_folder} is not the whole Python version of CIFAR-100. '
+                    f'Unpack {self.filename} again.'
+                )
+            return super().load_data_list()
+        folder = root / self.split
+        if not folder.is_dir():
+            raise UserError(
+                f'{root} holds neither {self.base_folder} (unpack {self.url} there) nor the folder '
+                f'{self.split} of class folders.'
+            )
+        names = class_names(root / 'train' if (root / 'train').is_dir() else folder)
+        label_of = labels_of(names, 'sorted')
+        self._metainfo['classes'] = tuple(names)
+        return [
+            {'img': _read_rgb(file), 'img_path': str(file), 'gt_label': label_of[name]}
+            for name in class_names(folder)
+            for file in sorted((folder / name).iterdir())
+            if self._is_image(file)
+        ]
+
+    @staticmethod
+    def _is_image(file: Path) -> bool:
+        return file.suffix.lower() in ('.png', '.jpg', '.jpeg', '.bmp')
+
+
+def _read_rgb(file: Path) -> np.ndarray:
+    image = cv2.imread(str(file), cv2.IMREAD_COLOR)
+    if image is None:
+        raise UserError(f'image {file} cannot be read.')
+    return cv2.cvtColor(image, cv2.COLOR_BGR2RGB)

@@ -1,0 +1,167 @@
+"""Randomness without state, so that a killed and resumed training equals an undisturbed one.
+
+What is random about a sample depends on (seed, its place in the stream of samples), and what is
+random in the model at an iteration depends on (seed, iteration, rank). Nothing of it is carried
+from one step to the next, so nothing has to be saved, and it does not matter how many workers
+load the data. mmengine alone restores the weights and the data order, but neither the augmentation
+nor drop path, and its original release loads and throws away all data up to the last iteration.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from mmengine.dataset import DefaultSampler, InfiniteSampler
+from mmengine.hooks import Hook
+from mmengine.registry import DATA_SAMPLERS, HOOKS
+from mmengine.runner import IterBasedTrainLoop, Runner
+from torch.utils.data import DataLoader
+
+from ...fileio.safe_text import readable
+
+
+def derive_seed(*parts: object) -> int:
+    """A 32-bit seed that is a fixed function of the parts, in every process and version."""
+    text = readable(':'.join(map(str, parts))).encode()
+    return int.from_bytes(hashlib.blake2b(text, digest_size=4).digest(), 'little')
+
+
+def _seed_all(seed: int) -> None:
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002  (mmcv's transforms draw from the global generator)
+    torch.manual_seed(seed)
+
+
+class Draw(int):
+    """The index of a sample that also knows its place in the stream of all samples."""
+
+    position: int
+
+    def __new__(cls, index: int, position: int) -> Draw:  # noqa: D102
+        draw = super().__new__(cls, index)
+        draw.position = position
+        return draw
+
+    def at(self, index: int) -> Draw:
+        """Another sample in the same place."""
+        return Draw(index, self.position)
+
+    def __reduce__(self) -> tuple:
+        return Draw, (int(self), self.position)
+
+
+class _SeededSamples:
+    """Loads a batch from a data set, each sample with its own seed.
+
+    torch's DataLoader calls it as the data set's ``__getitems__``, in whatever process loads. The
+    generators of that process are left as they were: without workers it also runs the model.
+    """
+
+    def __init__(self, dataset: Any, seed: int) -> None:
+        self.dataset, self.seed = dataset, seed
+
+    def __call__(self, draws: list[Draw]) -> list[Any]:
+        states = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
+        try:
+            return [self._load(draw) for draw in draws]
+        finally:
+            random.setstate(states[0])
+            np.random.set_state(states[1])  # noqa: NPY002
+            torch.set_rng_state(states[2])
+
+    def _load(self, draw: Draw) -> Any:
+        seed = derive_seed(self.seed, 'sample', draw.position)
+        random.seed(seed)
+        np.random.seed(seed)  # noqa: NPY002
+        torch.default_generator.manual_seed(seed)
+        return self.dataset[draw]
+
+
+def seed_samples(dataset: Any, seed: int) -> None:
+    """Let every sample of a data set that a sampler names by a `Draw` have its own seed."""
+    dataset.__getitems__ = _SeededSamples(dataset, seed)
+
+
+@DATA_SAMPLERS.register_module()
+class ReplaySampler(DefaultSampler):
+    """mmengine's sampler for epochs, whose augmentation can be replayed."""
+
+    def __init__(self, dataset: Any, *args: Any, **kwargs: Any) -> None:
+        super().__init__(dataset, *args, **kwargs)
+        seed_samples(dataset, self.seed)
+
+    def __iter__(self) -> Iterator[Draw]:
+        first = self.epoch * self.total_size + self.rank
+        for k, index in enumerate(super().__iter__()):
+            yield Draw(index, first + k * self.world_size)
+
+
+@DATA_SAMPLERS.register_module()
+class ReplayInfiniteSampler(InfiniteSampler):
+    """mmengine's endless sampler, whose augmentation can be replayed from any iteration."""
+
+    def __init__(self, dataset: Any, *args: Any, **kwargs: Any) -> None:
+        super().__init__(dataset, *args, **kwargs)
+        self.skipped = 0
+        seed_samples(dataset, self.seed)
+
+    def skip(self, num_samples: int) -> None:
+        """Start after that many samples of this process; nothing is loaded."""
+        self.skipped = num_samples
+
+    def __iter__(self) -> Iterator[Draw]:
+        for k, index in enumerate(self._indices_of_rank()):
+            if k >= self.skipped:
+                yield Draw(index, k * self.world_size + self.rank)
+
+
+class _ResumedIterator:
+    """The batches from iteration ``first`` on.
+
+    mmengine's original loop calls `next` once for every iteration it has done, the maintained one
+    calls `skip_iter`; here both cost nothing, since the sampler starts in the right place.
+    """
+
+    def __init__(self, dataloader: DataLoader, first: int) -> None:
+        dataloader.sampler.skip(first * dataloader.batch_size)
+        self.to_skip = first
+        self.batches = iter(dataloader)
+
+    def skip_iter(self, count: int) -> None:
+        """As many calls of `next` at once."""
+        self.to_skip -= count
+
+    def __iter__(self) -> _ResumedIterator:
+        return self
+
+    def __next__(self) -> Any:
+        if self.to_skip > 0:
+            self.to_skip -= 1
+            return None
+        return next(self.batches)
+
+
+@HOOKS.register_module()
+class ReplayHook(Hook):
+    """Seeds every training iteration on its own, and lets a resumed one start at once."""
+
+    priority = 'VERY_HIGH'
+
+    def before_train_epoch(self, runner: Runner) -> None:
+        """After resuming in the middle of an endless stream, go straight to the right place."""
+        loop = runner.train_loop
+        if (
+            isinstance(loop, IterBasedTrainLoop)
+            and loop.iter > 0
+            and isinstance(loop.dataloader.sampler, ReplayInfiniteSampler)
+        ):
+            loop.dataloader_iterator = _ResumedIterator(loop.dataloader, loop.iter)
+
+    def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
+        """What the model draws (drop path, dropout, sampled boxes) is this iteration's own."""
+        _seed_all(derive_seed(runner.seed, 'iteration', runner.iter, runner.rank))

@@ -1,0 +1,64 @@
+"""Ways to run a model faster that keep its result, or nearly: each one switch of the tools."""
+
+from __future__ import annotations
+
+import subprocess
+
+import torch
+from mmengine.model import is_model_wrapper
+from torch import Tensor, nn
+
+from ..errors import UserError
+from .optim.bfloat16 import avoid_broken_amx
+
+#: What a dense predictor is made of: these are compiled one by one, because losses, matching of
+#: boxes and non-maximum suppression around them change shape with every image.
+_PARTS = ('backbone', 'neck', 'decode_head', 'auxiliary_head')
+
+
+def speed_up(model: nn.Module, channels_last: bool, compiled: bool) -> None:
+    """What the options ``--channels-last`` and ``--compile`` ask for."""
+    model = model.module if is_model_wrapper(model) else model
+    if channels_last:
+        use_channels_last(model)
+    if compiled:
+        compile_parts(model)
+
+
+def use_channels_last(model: nn.Module) -> None:
+    """Keep weights and maps in the memory format that most convolutions prefer."""
+    model.to(memory_format=torch.channels_last)
+    model.backbone.register_forward_pre_hook(_to_channels_last)
+
+
+def _to_channels_last(_: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return tuple(x.contiguous(memory_format=torch.channels_last) for x in inputs)
+
+
+def compile_parts(model: nn.Module) -> None:
+    """Compile backbone, neck and heads with torch.compile; the keys of the state dict stay."""
+    if next(model.parameters()).device.type == 'cpu':
+        require_compiler()
+    for name in _PARTS:
+        part = getattr(model, name, None)
+        if isinstance(part, nn.Module):  # mmseg calls the heads' forward by its name
+            part.forward = torch.compile(part.forward)
+
+
+def require_compiler() -> None:
+    """On the CPU torch.compile writes C++."""
+    try:
+        from torch._inductor.cpp_builder import get_cpp_compiler
+
+        subprocess.run([get_cpp_compiler(), '--version'], capture_output=True, check=True)
+    except Exception as error:  # torch has several ways to say it
+        raise UserError(
+            '--compile needs a working C++ compiler on the CPU, such as g++; none was found. '
+            'Install one, name it in the variable CXX, or leave --compile out.'
+        ) from error
+
+
+def prepare_autocast() -> None:
+    """Before the first product in half precision; says so if it had to step in."""
+    if not torch.cuda.is_available() and avoid_broken_amx():
+        print('--amp: the AMX instructions of this CPU do not work; they are not used.')

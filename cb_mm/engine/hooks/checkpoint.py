@@ -1,0 +1,280 @@
+"""Checkpoints that a kill, a power cut or a full disk cannot spoil.
+
+mmengine removes the old checkpoint before it writes the new one, and writes it in place. Here the
+new one is written beside, brought to the disk and renamed; only then the old one goes. `install`
+does the same for every other local file that mmengine writes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from mmengine.config import Config
+from mmengine.dist import is_main_process
+from mmengine.fileio import LocalBackend, register_backend
+from mmengine.hooks import CheckpointHook
+from mmengine.model import is_model_wrapper
+from mmengine.registry import HOOKS
+from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop, Runner
+
+from ...errors import UserError
+from ...fileio.atomic import remove_drafts, write_atomically
+
+#: Names in mmengine's message hub, which is saved with every checkpoint.
+_OUTDATED, _VALIDATED = 'outdated_checkpoints', 'done_validation'
+_NAMES_A_FILE = re.compile(r'last_ckpt|best_ckpt(_.*)?')
+#: The checkpoints that a run writes, and may remove.
+_OWN_FILE = re.compile(r'(iter|epoch)_\d+\.pth|best_[^/\\]+\.pth')
+_PLAIN = ('CheckpointHook', 'mmengine.CheckpointHook')
+#: The checkpoint of a run that was asked to stop; there is one, until the next periodic one.
+STOPPED = 'stopped.pth'
+
+
+class AtomicBackend(LocalBackend):
+    """mmengine's local files, whole or absent."""
+
+    def put(self, obj: bytes, filepath: str | Path) -> None:
+        """Write bytes."""
+        write_atomically(filepath, obj)
+
+    def put_text(self, obj: str, filepath: str | Path, encoding: str = 'utf-8') -> None:
+        """Write text."""
+        write_atomically(filepath, obj.encode(encoding))
+
+
+def install() -> None:
+    """Let mmengine write every local file through `AtomicBackend`."""
+    register_backend('local', AtomicBackend, prefixes='', force=True)
+
+
+class _RemovesLater:
+    """A file backend whose removals wait until they are asked for."""
+
+    def __init__(self, backend: Any) -> None:
+        self.backend = backend
+        self.waiting: dict[str, Callable] = {}
+
+    def remove(self, path: str) -> None:
+        self.waiting[str(path)] = self.backend.remove
+
+    def rmtree(self, path: str) -> None:
+        self.waiting[str(path)] = self.backend.rmtree
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.backend, name)
+
+
+@HOOKS.register_module()
+class SafeCheckpointHook(CheckpointHook):
+    """mmengine's hook, with the same options, that never has fewer whole checkpoints than before.
+
+    It also does the validation again that a kill cut short: mmengine resumes behind it, and its
+    score, or a best checkpoint, would be lost.
+    """
+
+    saved_iteration: int | None = None
+
+    def before_train(self, runner: Runner) -> None:
+        """Tidy up after a killed run, and finish its validation."""
+        info = runner.message_hub.runtime_info
+        _keep_own_names(info)
+        super().before_train(runner)
+        for key in [key for key in info if _NAMES_A_FILE.fullmatch(key)]:
+            info[key] = self.file_backend.join_path(self.out_dir, info[key])
+        if getattr(self, 'best_ckpt_path', None):
+            self.best_ckpt_path = info['best_ckpt']
+        for key, name in getattr(self, 'best_ckpt_path_dict', {}).items():
+            self.best_ckpt_path_dict[key] = name and info[f'best_ckpt_{key}']
+        if is_main_process():
+            for folder in {str(self.out_dir), str(runner.work_dir)}:
+                remove_drafts(folder)
+            for name in info.get(_OUTDATED) or ():
+                path = self.file_backend.join_path(self.out_dir, name)
+                if self.file_backend.isfile(path):
+                    self.file_backend.remove(path)
+        if _validation_is_due(runner):
+            runner.logger.info('The validation after this checkpoint was cut short: once more.')
+            if self.last_ckpt is None:
+                self.last_ckpt = runner.message_hub.runtime_info.get('last_ckpt')
+            runner.val_loop.run()
+
+    def after_val_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
+        """Save the best; its checkpoint knows that this validation is done."""
+        runner.message_hub.update_info(_VALIDATED, runner.iter)
+        super().after_val_epoch(runner, metrics or {})
+
+    def save_stopped(self, runner: Runner, iteration: int) -> str:
+        """Save a run that is about to stop, unless that was just done; return the file."""
+        if self.saved_iteration == iteration:
+            return str(self.last_ckpt)
+        _require_finite(runner)
+        runner.save_checkpoint(
+            self.out_dir,
+            STOPPED,
+            self.file_client_args,
+            meta=dict(epoch=runner.epoch, iter=iteration),
+            by_epoch=False,
+            backend_args=self.backend_args,
+            **self.args,
+        )
+        file = self.file_backend.join_path(self.out_dir, STOPPED)
+        if is_main_process():
+            write_atomically(Path(runner.work_dir) / 'last_checkpoint', file)
+        return file
+
+    def _save_checkpoint_with_step(self, runner: Runner, step: int, meta: dict) -> None:
+        _require_finite(runner)
+        with self._removing_last(runner):
+            self._outdate(STOPPED)
+            # The whole of mmengine's method, but for the file that names the last checkpoint.
+            if self.max_keep_ckpts > 0 and [*self.keep_ckpt_ids][-1:] != [step]:
+                if len(self.keep_ckpt_ids) == self.max_keep_ckpts:
+                    self._outdate(self.filename_tmpl.format(self.keep_ckpt_ids.popleft()))
+                self.keep_ckpt_ids.append(step)
+                runner.message_hub.update_info('keep_ckpt_ids', list(self.keep_ckpt_ids))
+            name = self.filename_tmpl.format(step)
+            self.last_ckpt = self.file_backend.join_path(self.out_dir, name)
+            runner.message_hub.update_info('last_ckpt', self.last_ckpt)
+            runner.message_hub.update_info(_OUTDATED, list(self.file_backend.waiting))
+            runner.save_checkpoint(
+                self.out_dir,
+                name,
+                self.file_client_args,
+                save_optimizer=self.save_optimizer,
+                save_param_scheduler=self.save_param_scheduler,
+                meta=meta,
+                by_epoch=self.by_epoch,
+                backend_args=self.backend_args,
+                **self.args,
+            )
+            if is_main_process():
+                write_atomically(Path(runner.work_dir) / 'last_checkpoint', self.last_ckpt)
+        self.saved_iteration = meta['iter']
+
+    def _save_best_checkpoint(self, runner: Runner, metrics: dict[str, float]) -> None:
+        with self._removing_last(runner):
+            super()._save_best_checkpoint(runner, metrics)
+
+    def _outdate(self, name: str) -> None:
+        path = self.file_backend.join_path(self.out_dir, name)
+        if self.file_backend.isfile(path):
+            self.file_backend.remove(path)
+        elif self.file_backend.isdir(path):  # DeepSpeed's are folders
+            self.file_backend.rmtree(path)
+
+    @contextlib.contextmanager
+    def _removing_last(self, runner: Runner) -> Iterator[None]:
+        """Within the block nothing is removed; at its end, if all went well, what was to be."""
+        if isinstance(self.file_backend, _RemovesLater):  # saving the best saves the last as well
+            yield
+            return
+        backend = self.file_backend
+        self.file_backend = later = _RemovesLater(backend)
+        try:
+            yield
+        except UserError as error:
+            raise UserError(f'{error} {last_good(self.out_dir)}') from error
+        finally:
+            self.file_backend = backend
+        if is_main_process():
+            current = {str(self.last_ckpt), str(getattr(self, 'best_ckpt_path', None))}
+            current |= {str(path) for path in getattr(self, 'best_ckpt_path_dict', {}).values()}
+            for path, remove in later.waiting.items():
+                if path not in current:  # after resuming, a name can come a second time
+                    remove(path)
+
+
+def _keep_own_names(info: dict[str, Any]) -> None:
+    """Reduce what a resumed checkpoint says about files to names of checkpoints.
+
+    They are removed, when their time comes, from the folder of this run alone. A checkpoint that
+    somebody else made could name any file; one of a run whose folder was moved names the old place.
+    """
+    for key, value in [*info.items()]:
+        listed = value if isinstance(value, (list, tuple)) else ()
+        if key == _OUTDATED:
+            info[key] = [name for name in map(_own_name, listed) if name]
+        elif key == 'keep_ckpt_ids':
+            info[key] = [step for step in listed if type(step) is int and step >= 0]
+        elif _NAMES_A_FILE.fullmatch(key) and _own_name(value):
+            info[key] = _own_name(value)
+        elif _NAMES_A_FILE.fullmatch(key) or (
+            key.startswith('best_score') and not isinstance(value, (int, float, np.number))
+        ):
+            del info[key]
+
+
+def _own_name(path: Any) -> str | None:
+    """The name of a checkpoint that this hook can have written, without its folder."""
+    name = re.split(r'[/\\]', path)[-1] if isinstance(path, str) else ''
+    return name if _OWN_FILE.fullmatch(name) else None
+
+
+def _validation_is_due(runner: Runner) -> bool:
+    """Whether the resumed checkpoint was written just before a validation that it knows not of."""
+    loop = runner.train_loop
+    if not getattr(runner, '_resume', False) or runner.val_loop is None:
+        return False
+    if isinstance(loop, IterBasedTrainLoop):
+        done, last = loop.iter, loop.max_iters
+    elif isinstance(loop, EpochBasedTrainLoop):
+        done, last = loop.epoch, loop.max_epochs
+    else:
+        return False
+    loop._decide_current_val_interval()
+    due = done > 0 and done >= loop.val_begin and (done % loop.val_interval == 0 or done == last)
+    return due and runner.message_hub.runtime_info.get(_VALIDATED) != runner.iter
+
+
+def _require_finite(runner: Runner) -> None:
+    model = runner.model.module if is_model_wrapper(runner.model) else runner.model
+    if not finite(model):
+        raise UserError(
+            f'at iteration {runner.iter + 1} the weights are not finite (NaN or infinity): no '
+            'checkpoint of them is written.'
+        )
+
+
+def finite(model: torch.nn.Module) -> bool:
+    """Whether all weights and buffers of a model are finite numbers."""
+    return all(
+        bool(torch.isfinite(tensor).all())
+        for tensor in model.state_dict().values()
+        if isinstance(tensor, torch.Tensor) and tensor.is_floating_point()
+    )
+
+
+def last_good(folder: str | Path) -> str:
+    """A sentence that names the checkpoint to go on from."""
+    found = checkpoints_in(folder)
+    if not found:
+        return f'There is no checkpoint in {folder} yet.'
+    return f'The last good checkpoint is {found[0]}; --resume goes on from it.'
+
+
+def checkpoints_in(folder: str | Path) -> list[Path]:
+    """The checkpoints to resume from, newest first: of a stopped run, and the periodic ones."""
+    stopped = [file for file in [Path(folder) / STOPPED] if file.is_file()]
+    numbered = []
+    for file in Path(folder).glob('*.pth'):
+        found = re.fullmatch(r'(?:iter|epoch)_(\d+)\.pth', file.name)
+        if found:
+            numbered.append((int(found[1]), file))
+    return stopped + [file for _, file in sorted(numbered, reverse=True)]
+
+
+def use_safe_checkpoints(config: Config) -> None:
+    """Put `SafeCheckpointHook` where a config has mmengine's own, or none."""
+    if not config.get('default_hooks'):
+        config.default_hooks = dict()
+    if 'checkpoint' not in config.default_hooks:
+        config.default_hooks.checkpoint = dict(interval=1)  # mmengine's default
+    for hook in [config.default_hooks.checkpoint, *(config.get('custom_hooks') or ())]:
+        if isinstance(hook, dict) and hook.get('type', 'CheckpointHook') in _PLAIN:
+            hook['type'] = 'SafeCheckpointHook'

@@ -1,0 +1,263 @@
+"""Samples that cannot be used: named, and either the end of the run or skipped and counted.
+
+torch would wrap an error of a loading process in that process's traceback, mmseg silently trains on
+a label map of another size, and OpenCV fills a cut-off JPEG with grey. What samples must satisfy is
+in `sample_checks`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from numbers import Integral
+from pathlib import Path
+from typing import Any
+
+from mmengine.dist import is_main_process
+from mmengine.hooks import Hook
+from mmengine.runner import Runner
+from torch.utils.data import DataLoader
+
+from ...datasets.checks.files import read_image, read_labels
+from ...datasets.checks.samples import SampleError, SampleRules, ignored_labels, step_lists
+from ...errors import SHOW_TRACEBACK, UserError
+
+#: In the work directory: one line for every file that was skipped.
+SKIPPED_FILE = 'broken_files.txt'
+#: So many samples in a row cannot all be broken by chance.
+_MOST_IN_A_ROW = 100
+#: So much of a step of a pipeline is shown in a message.
+_LONGEST_STEP = 200
+
+
+class LoadFailure:
+    """Takes an error for people out of a worker, where torch would wrap it in a traceback.
+
+    Args:
+        message: What is wrong.
+        advised: Whether it also says what to do.
+    """
+
+    def __init__(self, message: str, advised: bool = False) -> None:
+        self.message, self.advised = message, advised
+
+
+class Collate:
+    """A way to make a batch which lets a failure through."""
+
+    def __init__(self, collate: Callable) -> None:
+        self.collate = collate
+
+    def __call__(self, samples: list) -> Any:
+        """A batch, or the first failure in it."""
+        for sample in samples:
+            if isinstance(sample, LoadFailure):
+                return sample
+        try:
+            return self.collate(samples)
+        except Exception as error:  # in a worker, torch would wrap it in a traceback
+            return LoadFailure(
+                f'samples cannot be put together to a batch ({_first_line(error)}). Let the last '
+                'steps of the pipeline give all of them the same shape, or set batch_size=1.',
+                advised=True,
+            )
+
+
+class GuardedLoader:
+    """A loading step of a pipeline that looks at what it has loaded.
+
+    Args:
+        loader: The step, such as LoadImageFromFile.
+        rules: What its samples must satisfy.
+    """
+
+    def __init__(self, loader: Callable, rules: SampleRules) -> None:
+        self.loader, self.rules = loader, rules
+
+    def __call__(self, results: dict) -> dict | None:
+        """As the loader; a UserError when the sample is broken."""
+        image, labels = results.get('img_path'), results.get('seg_map_path')
+        before = set(results)
+        try:
+            loaded = self.loader(results)
+        except FileNotFoundError as error:
+            raise UserError(f'{error.filename or image} does not exist.') from error
+        except Exception as error:  # decoders fail on a damaged file in a dozen ways
+            raise UserError(_unreadable('img' in before, image, labels, error)) from error
+        if loaded is not None:
+            self.rules.check(loaded, set(loaded) - before)
+        return loaded
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith('__') or name == 'loader':  # while it is being unpickled
+            raise AttributeError(name)
+        return getattr(self.loader, name)
+
+    def __repr__(self) -> str:
+        return repr(self.loader)
+
+
+def _unreadable(
+    image_is_there: bool, image: str | None, labels: str | None, error: Exception
+) -> str:
+    """Which file could not be loaded, and why, as tools/check_data.py puts it."""
+    reason = _first_line(error)
+    if image_is_there and not labels:
+        return f'the annotation of image {image} cannot be used ({reason}).'
+    path = Path(str(labels if image_is_there else image))
+    facts = read_labels(path, 255) if image_is_there else read_image(path)
+    found = '; '.join(text for _, text in facts.findings) if facts.size is None else reason
+    return f'{"label map" if image_is_there else "image"} {path}: {found}.'
+
+
+def _first_line(error: Exception) -> str:
+    return f'{type(error).__name__}: {error}'.strip(': ').splitlines()[0]
+
+
+def load_failure(dataset: Any, index: int, error: Exception) -> LoadFailure:
+    """Return what to tell about an error that a data set raised for one of its samples."""
+    detail = f'\n{traceback.format_exc()}' if os.environ.get(SHOW_TRACEBACK) else ''
+    if isinstance(error, UserError):
+        return LoadFailure(f'{error}{detail}', isinstance(error, SampleError))
+    try:
+        file = dataset.get_data_info(int(index)).get('img_path')
+    except Exception:  # an odd data set: its number must do
+        file = None
+    what = f'image {file or f"number {index}"}'
+    step, size = _failed_step(dataset, error)
+    if step is None:
+        return LoadFailure(f'{what}: {_first_line(error)}{detail}')
+    size = f' ({size[1]} x {size[0]})' if size else ''
+    return LoadFailure(
+        f'{what}{size}: the step {" ".join(repr(step).split())[:_LONGEST_STEP]} of the pipeline '
+        f'fails ({_first_line(error)}). Correct its values in the config, or leave the image out.'
+        f'{detail}',
+        advised=True,
+    )
+
+
+def _failed_step(dataset: Any, error: Exception) -> tuple[Any, Sequence[int] | None]:
+    """Return the innermost step of the pipeline in an error's frames, and the size it was given."""
+    steps = [step for steps in step_lists(dataset) for step in steps]
+    found: tuple[Any, Sequence[int] | None] = None, None
+    trace = error.__traceback__
+    while trace is not None:
+        local = trace.tb_frame.f_locals
+        owner, results = local.get('self'), local.get('results')
+        if any(owner is step for step in steps):
+            size = results.get('ori_shape') if isinstance(results, dict) else None
+            found = owner, size or found[1]
+        trace = trace.tb_next
+    return found
+
+
+class GuardedSamples:
+    """Loads a batch; a broken sample becomes a failure, or its next whole neighbour.
+
+    torch's DataLoader calls it as the data set's ``__getitems__``. The replacement depends on the
+    sample alone, so that a resumed run makes the same one.
+    """
+
+    def __init__(self, dataset: Any, skip: bool = False, folder: str | Path = '.') -> None:
+        self.dataset, self.skip, self.file = dataset, skip, Path(folder) / SKIPPED_FILE
+        self.load_batch = getattr(dataset, '__getitems__', None)
+        self.seen: set[str] = set()
+
+    def __call__(self, indices: list[int]) -> list[Any]:
+        """The samples, or failures in their places."""
+        return [self._load(index) for index in indices]
+
+    def _load(self, index: int) -> Any:
+        failure = LoadFailure('')
+        # Samplers of other people may yield more than numbers; those have no neighbours.
+        skip = self.skip and isinstance(index, Integral)
+        for further in range(min(len(self.dataset), _MOST_IN_A_ROW) if skip else 1):
+            place = (index + further) % len(self.dataset) if further else index
+            if further and hasattr(index, 'at'):
+                place = index.at(place)
+            try:
+                return self.load_batch([place])[0] if self.load_batch else self.dataset[place]
+            except Exception as error:
+                failure = load_failure(self.dataset, place, error)
+                if skip:
+                    self._note(failure.message)
+        if skip:
+            failure.message = (
+                f'--skip-broken: {_MOST_IN_A_ROW} samples in a row are broken. The last: '
+                f'{failure.message}'
+            )
+        return failure
+
+    def _note(self, message: str) -> None:
+        """One line in the file; several processes add to it."""
+        if message in self.seen:
+            return
+        self.seen.add(message)
+        with contextlib.suppress(OSError), self.file.open('ab') as stream:
+            # A file name need not be UTF-8.
+            stream.write((' '.join(message.split()) + '\n').encode('utf-8', 'backslashreplace'))
+
+
+def guard(
+    loader: DataLoader, skip: bool = False, folder: str | Path = '.', ignored: Iterable[int] = ()
+) -> DataLoader:
+    """Let a data loader name broken samples; it must not have started its workers yet."""
+    dataset: Any = loader.dataset
+    rules = SampleRules.of(dataset, ignored)
+    for steps in step_lists(dataset):
+        for place, step in enumerate(steps):
+            if type(step).__name__.startswith('Load'):
+                steps[place] = GuardedLoader(step, rules)
+    dataset.__getitems__ = GuardedSamples(dataset, skip, folder)
+    loader.collate_fn = Collate(loader.collate_fn)
+    return loader
+
+
+class SampleGuard(Hook):
+    """Guards the loaders of a runner. A validation skips nothing: its score would be another's."""
+
+    priority = 'HIGHEST'
+
+    def __init__(self, skip: bool = False) -> None:
+        self.skip = skip
+
+    def attach(self, runner: Runner) -> None:
+        """To be called before the loops are built, since the endless one starts its workers."""
+        build = runner.build_dataloader
+        ignored = ignored_labels(runner.cfg.to_dict())
+
+        def build_guarded(dataloader: Any, *args: Any, **kwargs: Any) -> DataLoader:
+            training = dataloader is runner._train_dataloader or (
+                isinstance(dataloader, dict) and dataloader == runner._train_dataloader
+            )
+            built = build(dataloader, *args, **kwargs)
+            return guard(built, self.skip and training, runner.work_dir, ignored)
+
+        runner.build_dataloader = build_guarded
+        runner.register_hook(self)
+
+    def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
+        """Stop at a failure."""
+        self._stop_at(data_batch, 'pass --skip-broken to train without it')
+
+    def before_val_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
+        """Stop at a failure."""
+        self._stop_at(data_batch, 'take it out of the validation data')
+
+    def _stop_at(self, batch: Any, otherwise: str) -> None:
+        if isinstance(batch, LoadFailure):
+            advice = f' Fix the file or {otherwise}; tools/check_data.py finds all of them.'
+            raise UserError(batch.message + ('' if batch.advised else advice))
+
+    def after_train(self, runner: Runner) -> None:
+        """Say what was skipped."""
+        file = Path(runner.work_dir) / SKIPPED_FILE
+        if not (self.skip and is_main_process() and file.is_file()):
+            return
+        lines = sorted(set(file.read_text(encoding='utf-8').splitlines()))
+        samples = 'sample was' if len(lines) == 1 else 'samples were'
+        shown = '\n'.join(f'  {line}' for line in lines[:10])
+        more = f'\n  ... and {len(lines) - 10} more in {file}' if len(lines) > 10 else ''
+        print(f'--skip-broken: {len(lines)} broken {samples} skipped:\n{shown}{more}', flush=True)

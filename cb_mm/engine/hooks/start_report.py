@@ -1,0 +1,102 @@
+"""What a training run says before its first iteration: one block, of what is really run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mmengine.config import Config
+from mmengine.dist import get_world_size, is_main_process
+from mmengine.hooks import Hook
+from mmengine.model import is_model_wrapper
+from mmengine.runner import IterBasedTrainLoop, Runner
+
+from ...checkpoints.normalization import normalization_caution
+from ...compat import families as family
+
+if TYPE_CHECKING:
+    from ..training import TrainOptions
+
+
+class StartReport(Hook):
+    """Prints one block when everything is in place and training is about to start."""
+
+    def __init__(self, options: TrainOptions) -> None:
+        self.options, self.done = options, False
+
+    def before_train(self, runner: Runner) -> None:
+        """One block, from the main process alone."""
+        if is_main_process():
+            print('\n'.join(_start_lines(runner, self.options)), flush=True)
+        self.done = True
+
+
+def _start_lines(runner: Runner, options: TrainOptions) -> list[str]:
+    config = runner.cfg
+    model = runner.model.module if is_model_wrapper(runner.model) else runner.model
+    processes = get_world_size()
+    per_process = batch_size(runner)
+    steps = accumulated(config)
+    batch = per_process * processes * steps
+    rate = max(group['initial_lr'] for group in runner.optim_wrapper.optimizer.param_groups)
+    parameters = sum(p.numel() for p in model.parameters()) / 1e6
+    weights = getattr(getattr(model, 'backbone', None), 'weights_report', None)
+    rows = {
+        'config': f'{options.config} ({_length(runner)})',
+        'family': family.current_family(),
+        'device': f'{next(model.parameters()).device.type} × {processes}',
+        'model': f'{type(model).__name__}, {parameters:.2f} M parameters',
+        'batch': f'{batch} = {per_process} × {processes} processes'
+        + (f' × {steps} accumulated' if steps > 1 else ''),
+        'lr': f'{rate:g}',
+        'weights': str(weights or 'random: no --init given'),
+        'results': runner.work_dir,
+    }
+    if config.get('resume'):
+        rows['resumed'] = f'{config.load_from} at iteration {runner.iter}'
+    scaling = config.get('auto_scale_lr', {})
+    scaled = scaling.get('enable', False)
+    wanted = int(scaling.get('base_batch_size', batch) * (steps if scaled else 1))
+    if scaled and config.get('resume'):
+        rows['note'] = (
+            "lr and its schedule are the checkpoint's: --auto-scale-lr scales a new run alone"
+        )
+    elif wanted != batch:
+        rows['note'] = (
+            f'lr was scaled to this batch from {wanted}'
+            if scaled
+            else f"the recipe's batch is {wanted}; --auto-scale-lr scales the lr to yours, "
+            'optim_wrapper.accumulative_counts enlarges the batch'
+        )
+    caution = normalization_caution(model, options.init, options.trust_checkpoint)
+    if caution:
+        rows['caution'] = caution
+    width = max(map(len, rows))
+    rule = '-' * 72
+    return [rule, *(f'{name:<{width}}  {value}' for name, value in rows.items()), rule]
+
+
+def _length(runner: Runner) -> str:
+    """What is run: a schedule as it is, or another length of it."""
+    endless = isinstance(runner.train_loop, IterBasedTrainLoop)
+    total, unit = (runner.max_iters, 'iterations') if endless else (runner.max_epochs, 'epochs')
+    schedule = f'{runner.cfg.get("schedule", "own")} schedule'
+    steps = runner.cfg.get('param_scheduler') or []
+    ends = [
+        step['end']
+        for step in (steps if isinstance(steps, (list, tuple)) else [steps])
+        if isinstance(step.get('end'), int) and step.get('by_epoch', True) != endless
+    ]
+    if ends and max(ends) != total:
+        return f'{total} {unit}; the lr follows the {schedule} of {max(ends)}'
+    return f'{schedule}, {total} {unit}'
+
+
+def accumulated(config: Config) -> int:
+    """Steps whose gradients make one update."""
+    return int(config.optim_wrapper.get('accumulative_counts', 1))
+
+
+def batch_size(runner: Runner) -> int:
+    """Images per step and process."""
+    loader: Any = runner.train_dataloader
+    return loader.batch_size or loader.batch_sampler.batch_size

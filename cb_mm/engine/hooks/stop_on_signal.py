@@ -1,0 +1,171 @@
+"""A training run that a signal ends: the iteration is finished, saved, and resumed exactly."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from mmengine.dist import all_reduce, barrier, get_world_size, is_main_process
+from mmengine.hooks import EMAHook, Hook
+from mmengine.optim import OptimWrapperDict
+from mmengine.runner import EpochBasedTrainLoop, Runner
+from torch.utils.data import DataLoader
+
+from ..signals import Stopped, StopRequest, leave_signals_to_parent, signal_name
+from .checkpoint import SafeCheckpointHook
+
+#: In the checkpoint of a run that was stopped within an epoch: [batches done, batches in all].
+_PLACE = 'place_in_epoch'
+
+
+class StopHook(Hook):
+    """Ends a training run, with a checkpoint, when any of its processes was asked to stop.
+
+    All processes must stop at the same iteration. In training their requests travel with the
+    check of the loss (see `FiniteLossHook`), so that no step waits once more.
+
+    Attributes:
+        request: What this process was asked.
+        agreed: The signal that ends all processes; 0 for none.
+    """
+
+    priority = 'LOWEST'  # after the schedulers and the periodic checkpoint
+
+    def __init__(self) -> None:
+        self.request = StopRequest()
+        self.agreed = 0
+        self.settled = False
+        self.common_batches = 0
+        self.later: _LaterBatches | None = None
+
+    def attach(self, runner: Runner) -> None:
+        """To be called before the loops are built, since the endless one starts its workers."""
+        build = runner.build_dataloader
+
+        def build_patient(*args: Any, **kwargs: Any) -> DataLoader:
+            loader = build(*args, **kwargs)
+            loader.worker_init_fn = _WorkerStart(loader.worker_init_fn)
+            return loader
+
+        runner.build_dataloader = build_patient
+        runner.register_hook(self)
+
+    def settle(self, number: int) -> None:
+        """Take the signal that all processes agree on; 0 for none."""
+        self.agreed, self.settled = number, True
+
+    def _settle_now(self) -> None:
+        number = torch.tensor([self.request.number])
+        if get_world_size() > 1:
+            all_reduce(number, 'max')
+        self.settle(int(number.item()))
+
+    def before_train_epoch(self, runner: Runner) -> None:
+        """After a stop within an epoch, go straight to the batch that is next."""
+        done, batches = runner.message_hub.runtime_info.pop(_PLACE, None) or (0, 1)
+        loop = runner.train_loop
+        if not (done and isinstance(loop, EpochBasedTrainLoop)):
+            return
+        # With other processes or another batch size, the same share of the epoch.
+        skipped = done * len(loop.dataloader) // batches
+        self.later = later = _LaterBatches(loop.dataloader.batch_sampler, skipped)
+        object.__setattr__(loop.dataloader, 'batch_sampler', later)  # a DataLoader forbids it
+        run_iter = loop.run_iter
+
+        def run_later(batch_idx: int, data_batch: Any) -> None:
+            run_iter(batch_idx + later.skipped, data_batch)
+
+        loop.run_iter = run_later
+
+    def after_train_epoch(self, runner: Runner) -> None:
+        """Start the next epoch at its first batch."""
+        if self.later is not None:
+            self.later.skipped = 0
+
+    def after_train_iter(
+        self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None
+    ) -> None:
+        """Stop after this iteration, unless gradients are still being accumulated."""
+        if not self.settled:  # a single process, or a model that updates in a way of its own
+            self._settle_now()
+        self.settled = False
+        if self.agreed and _updated(runner.optim_wrapper):
+            if isinstance(runner.train_loop, EpochBasedTrainLoop):
+                place = [batch_idx + 1, len(runner.train_dataloader)]
+                runner.message_hub.update_info(_PLACE, place)
+            self._stop(runner, runner.iter + 1)
+
+    def before_val_epoch(self, runner: Runner) -> None:
+        """Find out how many batches all processes have."""
+        batches = torch.tensor([len(runner.val_dataloader)])
+        if get_world_size() > 1:
+            all_reduce(batches, 'min')
+        self.common_batches = int(batches.item())
+
+    def after_val_iter(
+        self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None
+    ) -> None:
+        """Stop within a validation; it is done again after resuming."""
+        if batch_idx >= self.common_batches:
+            return
+        self._settle_now()
+        self.settled = False
+        if self.agreed:
+            for hook in runner.hooks:
+                if isinstance(hook, EMAHook):  # it exchanged the weights for this validation
+                    hook.after_val_epoch(runner)
+            self._stop(runner, runner.iter)
+
+    def _stop(self, runner: Runner, iteration: int) -> None:
+        hook = next((h for h in runner.hooks if isinstance(h, SafeCheckpointHook)), None)
+        file = hook.save_stopped(runner, iteration) if hook is not None else None
+        barrier()  # a launcher ends all processes as soon as one has ended
+        runner.call_hook('after_run')  # what loggers have not written yet
+        if is_main_process():
+            print(_last_words(self.agreed, iteration, runner, file), file=sys.stderr, flush=True)
+        raise Stopped(self.agreed)
+
+
+def _last_words(number: int, iteration: int, runner: Runner, file: str | Path | None) -> str:
+    stopped = f'stopped by {signal_name(number)} after iteration {iteration} of {runner.max_iters}'
+    if file is None:
+        return f'{stopped}; the config writes no checkpoints, so nothing was saved.'
+    return f'{stopped}, saved as {file}. To resume, run the same command with --resume.'
+
+
+def _updated(wrapper: Any) -> bool:
+    """Whether the optimizer has used all gradients so far: they are not in a checkpoint."""
+    wrappers = wrapper.values() if isinstance(wrapper, OptimWrapperDict) else [wrapper]
+    return all(one.should_update() for one in wrappers)
+
+
+class _WorkerStart:
+    """A loader's own ``worker_init_fn``, in a process that leaves signals to its parent."""
+
+    def __init__(self, start: Any) -> None:
+        self.start = start
+
+    def __call__(self, worker_id: int) -> None:
+        leave_signals_to_parent()
+        if self.start is not None:
+            self.start(worker_id)
+
+
+class _LaterBatches:
+    """A batch sampler that starts later; nothing is loaded for the part before."""
+
+    def __init__(self, batches: Any, skipped: int) -> None:
+        self.batches, self.skipped = batches, skipped
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return itertools.islice(self.batches, self.skipped, None)
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.batches, name)

@@ -1,0 +1,73 @@
+"""Where a training run goes on: from the last checkpoint that is whole, or from a named one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mmengine.config import Config
+from mmengine.hooks import Hook
+from mmengine.model import is_model_wrapper
+from mmengine.runner import Runner
+from torch.optim import Optimizer
+
+from ..checkpoints.match import require_finite, require_fit, weights_in
+from ..checkpoints.read import read_checkpoint
+from ..checkpoints.training_state import require_optimizer_fit, require_resumable
+from ..errors import UserError
+from .hooks.checkpoint import checkpoints_in
+
+
+def last_whole_checkpoint(folder: str | Path) -> Path | None:
+    """The newest checkpoint that can be read to the end; says which ones it skipped."""
+    for file in checkpoints_in(folder):
+        try:
+            _require_sound(file)
+        except UserError as error:
+            print(f'skipped: {error}')
+        else:
+            return file
+    return None
+
+
+def choose_start(config: Config, resume: str | None) -> None:
+    """Where a run starts: anew, or from a checkpoint that is whole and of a training run."""
+    found = checkpoints_in(config.work_dir)
+    if resume is None:
+        if found:
+            raise UserError(
+                f'{config.work_dir} already holds checkpoints, the last one {found[0].name}. Pass '
+                '--resume to go on from there, or another --work-dir.'
+            )
+        return
+    if resume == 'auto':
+        file = last_whole_checkpoint(config.work_dir)
+        if file is None and found:
+            raise UserError(
+                f'--resume: none of the {len(found)} checkpoints in {config.work_dir} can be read.'
+            )
+        if file is None:
+            print(f'--resume: nothing to resume in {config.work_dir}; starting anew.')
+            return
+    else:
+        file = Path(resume)
+        _require_sound(file)
+    config.resume, config.load_from = True, str(file)
+
+
+def _require_sound(file: Path) -> None:
+    content = read_checkpoint(file)
+    require_resumable(content, file)
+    require_finite(weights_in(content), file)
+
+
+class RequireFit(Hook):
+    """A resumed checkpoint must be of this very model; mmengine would take what fits."""
+
+    def after_load_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
+        """Before anything of it is loaded."""
+        if runner._resume:
+            model = runner.model.module if is_model_wrapper(runner.model) else runner.model
+            require_fit(model, weights_in(checkpoint), runner._load_from)
+            optimizer = getattr(runner.optim_wrapper, 'optimizer', None)
+            if isinstance(optimizer, Optimizer) and 'optimizer' in checkpoint:
+                require_optimizer_fit(optimizer, checkpoint['optimizer'], runner._load_from)

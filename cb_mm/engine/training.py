@@ -1,0 +1,277 @@
+"""From a config and the options of a tool to mmengine's Runner, one way for both tasks."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+import logging
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from mmengine.config import Config
+from mmengine.runner import Runner
+
+from ..checkpoints import read as checkpoint
+from ..checkpoints.backbone_weights import WEIGHTS_LINE
+from ..checkpoints.normalization import set_normalization
+from ..config import restricted as safe_config
+from ..config.class_count import follow_class_count
+from ..config.explain import building, require_keys
+from ..config.loading import (
+    apply_schedule,
+    dataset_configs,
+    load_config,
+    replace_sync_bn,
+    set_data_root,
+)
+from ..datasets.checks.registry import check_ade20k, check_coco, check_imagenet
+from ..datasets.checks.report import require
+from ..errors import UserError
+from ..fileio.folder_lock import FolderLock
+from .acceleration import prepare_autocast, speed_up
+from .failures import explained
+from .hooks.checkpoint import use_safe_checkpoints
+from .hooks.finite_loss import FiniteLossHook
+from .hooks.provenance import record_provenance
+from .hooks.sample_guard import SampleGuard
+from .hooks.start_report import StartReport, accumulated, batch_size
+from .hooks.stop_on_signal import StopHook
+from .resume import RequireFit, choose_start
+from .signals import stop_on_signals
+
+LOGGERS = {'tensorboard': 'TensorboardVisBackend', 'wandb': 'WandbVisBackend'}
+
+
+@dataclass
+class RunOptions:
+    """What training and testing have in common; the names are those of the tools' options."""
+
+    config: str
+    work_dir: str | None = None
+    data_root: str | None = None
+    seed: int | None = None
+    launcher: str = 'none'
+    cfg_options: Sequence[str] = ()
+    trust_checkpoint: bool = False
+    amp: bool = False
+    channels_last: bool = False
+    compile: bool = False
+    safe_config: bool = False
+    normalization: str | None = None
+    allow_broadcast_mismatch: bool = False
+
+
+@dataclass
+class TrainOptions(RunOptions):
+    """The options of ``tools/train.py``."""
+
+    schedule: str | None = None
+    init: str | None = None
+    resume: str | None = None  # 'auto' or a file
+    auto_scale_lr: bool = False
+    logger: str | None = None
+    skip_broken: bool = False
+    skip_nan: bool = False
+
+
+def prepare_config(
+    options: RunOptions, schedule: str | None = None, test_set: str | None = None
+) -> Config:
+    """The config with the options applied that every tool has."""
+    if options.safe_config:
+        safe_config.enable()
+    config = load_config(options.config, options.cfg_options, test_set)
+    require_keys(config, 'model')
+    apply_schedule(config, schedule)
+    follow_class_count(config)
+    set_data_root(config, options.data_root)
+    stem = Path(options.config).stem
+    if config.get('schedule'):
+        stem = f'{stem}_{config.schedule}'
+    config.work_dir = options.work_dir or config.get('work_dir') or str(Path('work_dirs') / stem)
+    config.launcher = options.launcher
+    if options.seed is not None:
+        config.merge_from_dict({'randomness.seed': options.seed})
+    cuda = torch.cuda.is_available()
+    if not cuda:
+        config.merge_from_dict({'env_cfg.dist_cfg.backend': 'gloo'})
+        if options.launcher != 'none':  # by default mmengine names a GPU for every process
+            config.model_wrapper_cfg = dict(
+                type='MMDistributedDataParallel',
+                device_ids=None,
+                broadcast_buffers=False,
+                find_unused_parameters=config.get('find_unused_parameters', False),
+            )
+    if options.launcher == 'none' or not cuda:
+        replace_sync_bn(config)
+    return config
+
+
+def start_processes(config: Config) -> None:
+    """Join the process group on CPU; mmengine's own way asks for a GPU even with gloo."""
+    if config.launcher == 'none' or torch.cuda.is_available():
+        return
+    if config.launcher != 'pytorch':
+        raise UserError(f'--launcher {config.launcher} needs GPUs; on CPU use torchrun (pytorch).')
+    if 'RANK' not in os.environ:
+        raise UserError(
+            '--launcher pytorch needs torchrun: torchrun --nproc_per_node=2 tools/train.py CONFIG '
+            '--launcher pytorch'
+        )
+    if not torch.distributed.is_initialized():
+        torch.distributed.init_process_group('gloo')
+
+
+def check_data(config: Config, splits: Sequence[str]) -> None:
+    """Look at the data sets quickly before anything else starts; raises a UserError.
+
+    A data set whose files lie elsewhere than in its release is left to those who read it.
+    """
+    seen = set()
+    for dataset in dataset_configs(config, splits):
+        kind, root = str(dataset.get('type')).split('.')[-1], dataset.get('data_root')
+        part = _standard_part(kind, dataset)
+        if not root or part is None or (kind, root, part) in seen:
+            continue
+        seen.add((kind, root, part))
+        if kind == 'ADE20KDataset':
+            require(check_ade20k(root, quick=True, splits=[part]))
+        elif kind == 'CocoDataset':
+            classes = dataset.get('metainfo', {}).get('classes')
+            require(check_coco(root, quick=True, splits=[part], classes=classes))
+        else:
+            classes = (config.model.get('head') or {}).get('num_classes')
+            order = dataset.get('labels', 'auto')
+            require(
+                check_imagenet(root, quick=True, splits=[part], num_classes=classes, labels=order)
+            )
+
+
+def _standard_part(kind: str, dataset: dict) -> str | None:
+    """The split that a data set reads from where its release has it; None where it does not."""
+    prefix = dataset.get('data_prefix') or {}
+    if kind == 'ClassFolders':
+        return prefix.get('img_path', '') if isinstance(prefix, dict) else prefix
+    folders = {key: str(value).strip('/') for key, value in prefix.items()}
+    if kind == 'ADE20KDataset':
+        part = folders.get('img_path', '').removeprefix('images/')
+        paths = {'img_path': f'images/{part}', 'seg_map_path': f'annotations/{part}'}
+        return part if folders == paths and part in ('training', 'validation') else None
+    if kind == 'CocoDataset':
+        part = folders.get('img', '')
+        file = f'annotations/instances_{part}.json'
+        return part if part and dataset.get('ann_file') == file else None
+    return None
+
+
+def train(options: TrainOptions) -> Runner:
+    """Everything that ``tools/train.py`` does. Returns the runner when training has ended."""
+    with building(options.config):
+        config = _training_config(options)
+    with building(config):
+        check_data(config, ('train', 'val'))
+    with _the_only_run(config):
+        choose_start(config, options.resume)
+        source = config.load_from if config.get('resume') else options.init
+        set_normalization(config, options.normalization, source, options.trust_checkpoint)
+        start_processes(config)
+        report = StartReport(options)
+        with explained(config, lambda: report.done):
+            runner = _build_quietly(config)
+            record_provenance(runner, options.allow_broadcast_mismatch)
+            speed_up(runner.model, options.channels_last, options.compile)
+            SampleGuard(options.skip_broken).attach(runner)
+            stop = StopHook()
+            stop.attach(runner)
+            runner.register_hook(FiniteLossHook(options.skip_nan, stop))
+            runner.register_hook(RequireFit(), priority='HIGH')  # another model: say that first
+            runner.register_hook(report, priority='VERY_LOW')
+            _check_epoch(runner)
+            with stop_on_signals() as stop.request:
+                runner.train()
+    return runner
+
+
+def _training_config(options: TrainOptions) -> Config:
+    """The config with all options of training applied."""
+    config = prepare_config(options, options.schedule)
+    require_keys(config, 'train_dataloader', 'train_cfg', 'optim_wrapper')
+    use_safe_checkpoints(config)
+    if options.trust_checkpoint:
+        for file in (options.init, options.resume):
+            if file and file != 'auto':
+                checkpoint.trust(file)
+    if options.init:
+        config.model.backbone.init_cfg = dict(type='Pretrained', checkpoint=options.init)
+        if options.allow_broadcast_mismatch:
+            config.model.backbone.init_cfg.allow_broadcast_mismatch = True
+    if options.auto_scale_lr:
+        if 'auto_scale_lr' not in config:
+            raise UserError('--auto-scale-lr: the config does not say its base batch size.')
+        config.auto_scale_lr.enable = True
+        # mmengine compares with one step's samples; those of an accumulated batch count as well.
+        config.auto_scale_lr.base_batch_size /= accumulated(config)
+    if options.amp:
+        _use_amp(config)
+    if options.logger:
+        _add_logger(config, options.logger)
+    return config
+
+
+def _the_only_run(config: Config) -> contextlib.AbstractContextManager:
+    """Holds the work directory, from the first process of a run."""
+    ranks = {'pytorch': 'RANK', 'slurm': 'SLURM_PROCID', 'mpi': 'OMPI_COMM_WORLD_RANK'}
+    first = os.environ.get(ranks.get(config.launcher, ''), '0') == '0'
+    return FolderLock(config.work_dir, '--work-dir') if first else contextlib.nullcontext()
+
+
+def _check_epoch(runner: Runner) -> None:
+    """With ``drop_last``, fewer images than a batch are none at all."""
+    if len(runner.train_dataloader) == 0:
+        raise UserError(
+            f'the training set has {len(runner.train_dataloader.dataset)} images, fewer than a '
+            f'batch of {batch_size(runner)}. Pass --cfg-options train_dataloader.batch_size=N'
+        )
+
+
+def _build_quietly(config: Config) -> Runner:
+    """A runner that has not filled the screen with the environment, the config and every parameter.
+
+    All of it is in the log file in the work directory.
+    """
+    warnings.filterwarnings('ignore', category=UserWarning, module=r'mm(seg|det|cv|engine)')
+    with contextlib.redirect_stdout(io.StringIO()):
+        runner = Runner.from_cfg(config)
+        runner.optim_wrapper = runner.build_optim_wrapper(runner.optim_wrapper)
+    for handler in runner.logger.handlers:
+        if type(handler) is logging.StreamHandler:
+            handler.setStream(sys.stdout)
+            # The log file has the line about the weights; people read it in the start report.
+            handler.addFilter(lambda record: not record.getMessage().startswith(WEIGHTS_LINE))
+    return runner
+
+
+def _use_amp(config: Config) -> None:
+    wrapper = config.optim_wrapper
+    if wrapper.get('type', 'OptimWrapper') != 'OptimWrapper':
+        raise UserError(f'--amp works with OptimWrapper; the config has {wrapper.type}.')
+    if torch.cuda.is_available():
+        wrapper.type, wrapper.loss_scale = 'AmpOptimWrapper', 'dynamic'
+    else:
+        wrapper.type = 'Bfloat16OptimWrapper'
+        prepare_autocast()
+
+
+def _add_logger(config: Config, name: str) -> None:
+    if importlib.util.find_spec(name) is None:
+        raise UserError(f'--logger {name}: the package is not installed. Run: pip install {name}')
+    if 'visualizer' not in config:
+        config.visualizer = dict(type='Visualizer', name='visualizer')
+    backends = config.visualizer.get('vis_backends') or [dict(type='LocalVisBackend')]
+    config.visualizer.vis_backends = [*backends, dict(type=LOGGERS[name])]

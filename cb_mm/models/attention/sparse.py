@@ -1,0 +1,185 @@
+"""Attention over the pairs of a sparse pattern alone: what is not attended is not computed.
+
+Keys and values of a few blocks of queries at a time are gathered and multiplied, so that time and
+memory grow linearly with the number of tokens. In the backward pass they are gathered again
+instead of being kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from timm.layers import Attention
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from ...errors import UserError
+from .sparse_pattern import SparsePattern, SparsePlan, make_plan
+from .token_grid import TokenGrid
+
+#: Bytes of gathered keys and values at a time: on a CPU what its cache holds is fastest.
+_CPU_CHUNK, _GPU_CHUNK = 4 * 2**20, 128 * 2**20
+#: Plans that a layer keeps, one a grid: test images come in many sizes.
+_KEPT_PLANS = 16
+
+
+def sparse_attention(q: Tensor, k: Tensor, v: Tensor, plan: SparsePlan) -> Tensor:
+    """softmax(q kᵀ) v over the pairs of ``plan``.
+
+    Args:
+        q: (B, heads, N, d), scaled.
+        k: (B, heads, N, d).
+        v: (B, heads, N, d).
+        plan: For N tokens, on the same device.
+
+    Returns:
+        (B, heads, N, d).
+    """
+    if torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v)):
+        return _SparseAttention.apply(q, k, v, plan)
+    return _forward(q, k, v, plan)
+
+
+def _pieces(q: Tensor, plan: SparsePlan) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """A few blocks at a time: queries (n, t), keys (n, K) and bias (n, 1, K)."""
+    batch, heads, _, channels = q.shape
+    blocks, count = plan.keys.shape
+    row = batch * heads * q.element_size() * count * (2 * channels + plan.queries.shape[1])
+    step = max((_CPU_CHUNK if q.device.type == 'cpu' else _GPU_CHUNK) // max(row, 1), 1)
+    for start in range(0, blocks, step):
+        piece = slice(start, start + step)
+        yield plan.queries[piece], plan.keys[piece], plan.bias[piece]
+
+
+def _gather(x: Tensor, index: Tensor) -> Tensor:
+    """Tokens (B, heads, N, d) at (n, m) -> (B, heads, n, m, d)."""
+    return x.index_select(2, index.flatten()).unflatten(2, index.shape)
+
+
+def _wide(x: Tensor) -> torch.dtype:
+    """float32 at least: half precision is too coarse for sums over many keys."""
+    return torch.promote_types(x.dtype, torch.float32)
+
+
+def _probabilities(q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
+    logits = (q @ k.transpose(-2, -1)).to(_wide(q))
+    return (logits if bias is None else logits.add_(bias)).softmax(dim=-1).to(q.dtype)
+
+
+def _forward(q: Tensor, k: Tensor, v: Tensor, plan: SparsePlan) -> Tensor:
+    # One row more: what belongs to no token is read from zeros there, and written there.
+    q = nn.functional.pad(q, (0, 0, 0, 1))
+    out = v.new_empty(*v.shape[:2], plan.tokens + 1, v.shape[3])
+    for queries, keys, bias in _pieces(q, plan):
+        p = _probabilities(_gather(q, queries), _gather(k, keys), bias)
+        out.index_copy_(2, queries.flatten(), (p @ _gather(v, keys)).flatten(2, 3))
+    everywhere = plan.global_tokens
+    if len(everywhere):
+        p = _probabilities(q.index_select(2, everywhere), k, None)
+        out.index_copy_(2, everywhere, p @ v)
+    return out[:, :, : plan.tokens]
+
+
+def _backward(
+    q: Tensor, k: Tensor, v: Tensor, grad: Tensor, plan: SparsePlan
+) -> tuple[Tensor, ...]:
+    """Gradients of q, k and v; every piece is computed again."""
+    q, grad = (nn.functional.pad(x, (0, 0, 0, 1)) for x in (q, grad))
+    wide = _wide(q)
+    dq = torch.zeros_like(q, dtype=wide)
+    dk, dv = torch.zeros_like(k, dtype=wide), torch.zeros_like(v, dtype=wide)
+
+    def add(rows: Tensor, keys: Tensor | None, bias: Tensor | None) -> None:
+        qs, gs = _gather(q, rows), _gather(grad, rows)
+        ks, vs = (x[:, :, None] if keys is None else _gather(x, keys) for x in (k, v))
+        p = _probabilities(qs, ks, bias)
+        dp = (gs @ vs.transpose(-2, -1)).to(wide) * p
+        dlogits = (dp - p * dp.sum(-1, keepdim=True)).to(q.dtype)
+        dq.index_copy_(2, rows.flatten(), (dlogits @ ks).flatten(2, 3).to(wide))
+        for total, part in ((dk, dlogits.transpose(-2, -1) @ qs), (dv, p.transpose(-2, -1) @ gs)):
+            part = part.flatten(2, 3).to(wide)
+            if keys is None:
+                total.add_(part)
+            else:
+                total.index_add_(2, keys.flatten(), part)
+
+    for queries, keys, bias in _pieces(q, plan):
+        add(queries, keys, bias)
+    if len(plan.global_tokens):
+        add(plan.global_tokens[None], None, None)
+    return dq[:, :, : plan.tokens].to(q.dtype), dk.to(k.dtype), dv.to(v.dtype)
+
+
+class _SparseAttention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, plan: SparsePlan) -> Tensor:
+        ctx.save_for_backward(q, k, v)
+        ctx.plan = plan
+        return _forward(q, k, v, plan)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        return *_backward(*ctx.saved_tensors, grad, ctx.plan), None
+
+
+class SparseAttention(Attention):
+    """timm's attention, with its parameters and keys, over a sparse pattern.
+
+    Args:
+        attention: The dense one, which this one takes the place of.
+        pattern: Which pairs are computed.
+        grid: What tells the grid of a forward pass.
+        layer: Number of the block: each has random blocks of its own.
+    """
+
+    def __init__(
+        self, attention: Attention, pattern: SparsePattern, grid: TokenGrid, layer: int = 0
+    ) -> None:
+        nn.Module.__init__(self)
+        vars(self).update(vars(attention))
+        if attention.attn_drop.p > 0:
+            raise UserError('attn_drop_rate does not go with sparse attention: set it to 0.')
+        self.pattern = pattern
+        self.layer = layer
+        self.grid = grid
+        self._plans: dict[tuple, SparsePlan] = {}
+
+    def plan(self, tokens: int, device: torch.device) -> SparsePlan:
+        """The pattern on the grid of this forward pass."""
+        size = self.grid.of(tokens)
+        key = (size, self.grid.prefix, device)
+        if key not in self._plans:
+            if len(self._plans) >= _KEPT_PLANS:
+                self._plans.clear()
+            plan = make_plan(self.pattern, size, self.grid.prefix, self.layer)
+            self._plans[key] = plan.to(device)
+        return self._plans[key]
+
+    def _heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
+        q, k = self.q_norm(q) * self.scale, self.k_norm(k)
+        return q.to(v.dtype), k.to(v.dtype), v
+
+    def forward(  # noqa: D102
+        self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False
+    ) -> Tensor:
+        if attn_mask is not None or is_causal:
+            raise UserError('sparse attention takes no further mask.')
+        q, k, v = self._heads(x)
+        mixed = sparse_attention(q, k, v, self.plan(x.shape[1], x.device))
+        return self.proj_drop(self.finish(mixed.transpose(1, 2).flatten(2), x))
+
+    def attention_parts(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Scaled queries, keys, values, and the pattern as a bias: for `cb_mm.attention`."""
+        mask = self.plan(x.shape[1], x.device).mask()
+        bias = torch.zeros(mask.shape, device=x.device).masked_fill_(~mask, float('-inf'))
+        return *self._heads(x), bias
+
+    def finish(self, mixed: Tensor, x: Tensor) -> Tensor:
+        """Mixed values of all heads (B, n, C) and the input of these tokens -> output (B, n, C)."""
+        mixed = getattr(self, 'norm', nn.Identity())(mixed)
+        gate = getattr(self, 'gate', None)
+        return self.proj(mixed if gate is None else mixed * gate(x).sigmoid())

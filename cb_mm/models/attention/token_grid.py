@@ -1,0 +1,40 @@
+"""The grid of the tokens of a forward pass, for layers that must know which are neighbours."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from ...errors import UserError
+
+
+class TokenGrid:
+    """Rows and columns of the patches, as the patch embedding of a ViT last gave them.
+
+    Layers hold it; it holds no layer. Copies of a model get a grid of their own, which its layers
+    share. It remembers the last grid for every number of tokens: layers that are recomputed in the
+    backward pass may be those of an earlier image.
+
+    Args:
+        patch_embed: timm's patch embedding.
+        prefix: Number of tokens before the patches: class, distillation, registers.
+    """
+
+    def __init__(self, patch_embed: nn.Module, prefix: int) -> None:
+        self.prefix = prefix
+        self._sizes: dict[int, tuple[int, int]] = {}
+        self._fixed = getattr(patch_embed, 'grid_size', None)
+        patch_embed.register_forward_hook(self._look)
+
+    def _look(self, patch_embed: nn.Module, args: tuple, output: Tensor) -> None:
+        # (B, h, w, C) for images of any size, (B, N, C) for those of one size
+        size = tuple(output.shape[1:3]) if output.ndim == 4 else tuple(self._fixed)
+        self._sizes[self.prefix + size[0] * size[1]] = size
+
+    def of(self, tokens: int) -> tuple[int, int]:
+        """Rows and columns of a sequence with that many tokens, the prefix among them."""
+        if tokens not in self._sizes:
+            raise UserError(
+                f'{tokens} tokens are not {self.prefix} prefix tokens and the patches of an image. '
+                'Patch dropout and the like do not go with layers on a grid.'
+            )
+        return self._sizes[tokens]

@@ -1,0 +1,81 @@
+"""Which Vision Transformer: a short name, a timm name or a dict becomes timm's own model."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import timm
+from timm.models.vision_transformer import VisionTransformer
+
+from ...errors import UserError
+
+#: The sizes of the papers (DeiT's): patch 16, MLP ratio 4, 224² images.
+SIZES = {
+    'tiny': 'vit_tiny_patch16_224',
+    'small': 'vit_small_patch16_224',
+    'base': 'vit_base_patch16_224',
+    'large': 'vit_large_patch16_224',
+}
+
+
+def build_timm_vit(
+    arch: str | Mapping[str, Any],
+    img_size: int | Sequence[int] | None,
+    drop_path_rate: float,
+    **changes: Any,
+) -> VisionTransformer:
+    """Build timm's own model, without classifier, for images of any size.
+
+    Args:
+        arch: Name in `SIZES`, any timm name of a Vision Transformer, or the arguments of timm's
+            VisionTransformer.
+        img_size: Size that the position embedding is for; None is the model's own.
+        drop_path_rate: Of the last block; the first has none, those between lie on a line.
+        changes: Arguments of timm's VisionTransformer that differ from those of ``arch``.
+    """
+    # Images that are not whole patches are padded at the right and the bottom, with zeros.
+    options: dict[str, Any] = {
+        'num_classes': 0,
+        'drop_path_rate': drop_path_rate,
+        'dynamic_img_size': True,
+        'dynamic_img_pad': True,
+        **changes,
+    }
+    if img_size is not None:
+        options['img_size'] = img_size if isinstance(img_size, int) else tuple(img_size)
+    if isinstance(arch, Mapping):
+        clash = sorted({'num_classes', 'dynamic_img_size', 'dynamic_img_pad'} & set(arch))
+        if clash:
+            raise UserError(f'arch={dict(arch)}: leave out {clash[0]}, ViTCB sets it itself.')
+        try:
+            return VisionTransformer(**{**options, **arch, **changes})
+        except TypeError as error:
+            raise UserError(
+                f"arch={dict(arch)} does not fit timm's VisionTransformer: {error}. Its arguments "
+                'are named as in dict(patch_size=16, embed_dim=384, depth=12, num_heads=6).'
+            ) from error
+    name = SIZES.get(arch, arch)
+    if not isinstance(name, str) or not timm.is_model(name):
+        known = [*SIZES, *timm.list_models(module=['vision_transformer', 'deit'])]
+        near = ', '.join(difflib.get_close_matches(str(name).split('.')[0], known, n=3))
+        raise UserError(
+            f'arch={arch!r} is neither one of {", ".join(SIZES)} nor a timm model.'
+            + (f' Did you mean {near}?' if near else '')
+        )
+    try:
+        model = timm.create_model(name, pretrained=False, **options)
+    # A model that is no ViT knows nothing of these options; an unknown tag is a RuntimeError.
+    except (TypeError, RuntimeError) as error:
+        raise UserError(_no_vit(arch, str(error))) from error
+    if not isinstance(model, VisionTransformer):
+        raise UserError(_no_vit(arch, f'it is a {type(model).__name__}'))
+    return model
+
+
+def _no_vit(arch: object, reason: str) -> str:
+    return (
+        f'arch={arch!r} is not a plain Vision Transformer ({reason}). ViTCB takes the models of '
+        "timm's vision_transformer.py and deit.py."
+    )

@@ -1,0 +1,78 @@
+"""FastUPerHead: mmseg's UPerHead with the same parameters and results, for half the work."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from mmcv.cnn import ConvModule
+from mmengine.registry import MODELS
+from mmseg.models.decode_heads.uper_head import UPerHead
+from mmseg.models.utils import resize
+from torch import Tensor, nn
+
+from ..ops.upsampled_conv import conv_upsampled
+from ..ops.upsampled_loss import UpsampledLoss
+
+
+@MODELS.register_module()
+class FastUPerHead(UpsampledLoss, UPerHead):
+    """UPerHead whose two bottlenecks do not convolve upsampled maps.
+
+    Most of UPerHead's work is a 3×3 convolution over four levels of which three were upsampled by
+    2, 4 and 8. `conv_upsampled` computes the same sum from the levels in their own size. The
+    bottleneck of the pooling pyramid gains in the same way. On the CPU, large 3×3 convolutions are
+    computed by Winograd's way. The loss does not upsample the logits as a whole.
+
+    Arguments, state-dict keys and initial values are those of mmseg's UPerHead, so checkpoints
+    fit both ways; results differ by float rounding.
+    """
+
+    #: For the record of a checkpoint: the class whose results these are.
+    equivalent_to = 'UPerHead'
+
+    def psp_forward(self, inputs: Sequence[Tensor]) -> Tensor:
+        """Pooling pyramid on the last level, (B, C, h, w) -> (B, channels, h, w)."""
+        pooled = [branch(inputs[-1]) for branch in self.psp_modules]
+        return self._conv(self.bottleneck, [inputs[-1], *pooled])
+
+    def _forward_feature(self, inputs: Sequence[Tensor]) -> Tensor:
+        """One (B, C_i, h_i, w_i) map a level -> (B, channels, h_0, w_0)."""
+        inputs = self._transform_inputs(inputs)
+        levels = [conv(x) for conv, x in zip(self.lateral_convs, inputs, strict=False)]
+        levels.append(self.psp_forward(inputs))
+        for i in range(len(levels) - 1, 0, -1):
+            levels[i - 1] = levels[i - 1] + self._resize(levels[i], levels[i - 1])
+        levels[:-1] = [
+            self._conv(module, [x]) for module, x in zip(self.fpn_convs, levels, strict=False)
+        ]
+        return self._conv(self.fpn_bottleneck, levels)
+
+    def _conv(self, module: ConvModule, maps: Sequence[Tensor]) -> Tensor:
+        """The module on all maps, brought to the size of the first and stacked."""
+        conv = module.conv
+        if not _is_plain(module):
+            return module(torch.cat([self._resize(x, maps[0]) for x in maps], dim=1))
+        out = conv_upsampled(maps, conv.weight, conv.bias, self.align_corners)
+        out = module.norm(out) if module.with_norm else out
+        return module.activate(out) if module.with_activation else out
+
+    def _resize(self, x: Tensor, like: Tensor) -> Tensor:
+        return resize(x, size=like.shape[2:], mode='bilinear', align_corners=self.align_corners)
+
+
+def _is_plain(module: ConvModule) -> bool:
+    """Whether the module is a convolution with zero padding, then norm and activation.
+
+    ``conv_cfg`` can put anything else there, which then runs as it is.
+    """
+    conv = module.conv
+    return (
+        type(conv) is nn.Conv2d
+        and module.order == ('conv', 'norm', 'act')
+        and not module.with_explicit_padding
+        and not module.with_spectral_norm
+        and conv.padding_mode == 'zeros'
+        and conv.groups == 1
+        and conv.padding == tuple(size // 2 for size in conv.kernel_size)
+    )

@@ -1,0 +1,202 @@
+"""Checkpoints made to do harm: nothing runs, is removed, hangs, swells or dies; real ones load."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import subprocess
+import sys
+import zipfile
+from collections import Counter, OrderedDict
+from pathlib import Path
+
+import numpy as np
+import pickle_words as w
+import pytest
+import torch
+from mmengine.logging import HistoryBuffer
+
+from cb_mm.checkpoints.read import _load_stream, read_checkpoint
+from cb_mm.errors import UserError
+
+JOB = Path(__file__).parents[1].joinpath('hostile_checkpoints.py')
+#: Made to do harm, and found to hold nothing but plain data.
+HARMLESS = (
+    'reconstruct of pointers', 'reconstruct of gigabytes', 'history without a state',
+    'a place in memory far away', 'one tensor very often',
+)  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != 'linux', reason='bounds of memory are of Linux')
+def test_hostile_checkpoints(tmp_path):
+    """More than 600 files, by hand and over the steps of pickles, with one error line each."""
+    words = [sys.executable, str(JOB), str(tmp_path)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=900)
+    ends = dict(json.loads(line) for line in done.stdout.splitlines())
+    assert done.returncode == 0, ([*ends][-1:], done.stderr[-2000:])
+    assert len(ends) > 600
+    odd = {key: end for key, end in ends.items() if end not in ('read', 'refused')}
+    assert not odd
+    passed = {key for key, end in ends.items() if end == 'read' and not key.startswith('random')}
+    assert {key.removesuffix(' (zip)').removesuffix(' (old)') for key in passed} == {*HARMLESS}
+    assert sorted(file.name for file in tmp_path.iterdir()) == ['case.pth', 'warm.pth']
+
+
+def content() -> dict:
+    """Everything that real checkpoints hold."""
+    shared = torch.arange(12.0)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2))
+    return {
+        'state_dict': model.state_dict(),
+        'tied': [shared, shared.view(3, 4).t(), shared[4:6]],
+        'parameter': torch.nn.Parameter(torch.ones(2, 2)),
+        'kinds': {
+            str(kind): torch.ones(3).to(kind)
+            for kind in (torch.float16, torch.bfloat16, torch.float64, torch.complex64, torch.bool,
+                         torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+        },
+        'none': torch.empty(0, 3),
+        'number': torch.tensor(3.5),
+        'args': argparse.Namespace(lr=0.1, size=np.float32(2), when=np.int64(3), on=np.True_),
+        'array': np.arange(6.0).reshape(2, 3),
+        'columns': np.asfortranarray(np.arange(6).reshape(2, 3)),
+        'names': np.array(['road', 'sky']),
+        'text': np.str_('abc'),
+        'message_hub': {'log_scalars': OrderedDict(loss=HistoryBuffer([1.0, 3.0], [1, 1]))},
+        'milestones': Counter({8: 1, 11: 1}),
+        'plain': [1, -1, 1 << 40, 2.5, None, True, 'grün', b'\x00\xff', b'', (1, (2,)), {1, 2}],
+        'kind': torch.float32,
+        'device': torch.device('cpu'),
+        'size': torch.Size([1, 2]),
+        'part': slice(1, None, 2),
+        'complex': 1 + 2j,
+    }  # fmt: skip
+
+
+def same(a, b) -> bool:
+    if isinstance(a, torch.Tensor):
+        return type(a) is type(b) and a.dtype == b.dtype and torch.equal(a, b)
+    if isinstance(a, np.ndarray):
+        return type(a) is type(b) and a.dtype == b.dtype and np.array_equal(a, b)
+    if isinstance(a, HistoryBuffer):
+        return type(b) is HistoryBuffer and all(map(same, a.data, b.data)) and a.mean() == b.mean()
+    if isinstance(a, dict):
+        return type(a) is type(b) and [*a] == [*b] and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, (list, tuple)):
+        return type(a) is type(b) and len(a) == len(b) and all(map(same, a, b))
+    return type(a) is type(b) and a == b
+
+
+@pytest.mark.parametrize('protocol', [2, 3, 4, 5])
+@pytest.mark.parametrize('zipped', [True, False])
+def test_everything_real_is_read(protocol, zipped, tmp_path):
+    file, whole = tmp_path / 'a.pth', content()
+    torch.save(whole, file, pickle_protocol=protocol, _use_new_zipfile_serialization=zipped)
+    found = read_checkpoint(file)
+    assert [*found] == [*whole]
+    assert [key for key in whole if not same(whole[key], found[key])] == []
+    assert found['state_dict']._metadata == whole['state_dict']._metadata
+    assert found['parameter'].requires_grad
+    tied = found['tied']
+    tied[0].fill_(7)  # they are still one piece of memory
+    assert bool((tied[1] == 7).all())
+    assert bool((tied[2] == 7).all())
+    found['message_hub']['log_scalars']['loss'].update(5.0)
+    torch.save(found, tmp_path / 'again.pth')  # nothing of our own has got into it
+    assert [*torch.load(tmp_path / 'again.pth', weights_only=False)] == [*whole]
+
+
+@pytest.mark.skipif(not hasattr(torch, 'uint16'), reason='of newer versions of torch')
+def test_newer_kinds_of_numbers(tmp_path):
+    torch.save({'w': torch.arange(5).to(torch.uint16)[1:]}, tmp_path / 'a.pth')
+    assert read_checkpoint(tmp_path / 'a.pth')['w'].tolist() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize('core', ['core', '_core'])
+def test_arrays_of_both_versions_of_numpy(core, tmp_path):
+    numbers = w.array((2,), w.number_type('f8'), np.arange(2.0).tobytes(), core)
+    scalar = w.call(
+        f'numpy.{core}.multiarray.scalar', w.number_type('i8'), w.raw(b'\x05' + bytes(7))
+    )
+    (tmp_path / 'a.pth').write_bytes(w.archive(w.table({'a': numbers, 's': scalar})))
+    found = read_checkpoint(tmp_path / 'a.pth')
+    assert found['a'].tolist() == [0, 1]
+    assert found['s'] == 5
+
+
+def test_tensor_with_attributes(tmp_path):
+    tensor = torch.ones(3)
+    tensor.note = 'kept by torch'
+    torch.save({'w': tensor}, tmp_path / 'a.pth')
+    assert torch.equal(read_checkpoint(tmp_path / 'a.pth')['w'], torch.ones(3))
+
+
+def test_zip64(tmp_path):
+    """Parts of the larger kind, and a directory whose end says to look at the larger end."""
+    file = tmp_path / 'a.pth'
+    with zipfile.ZipFile(file, 'w') as out:
+        with out.open('a/data.pkl', 'w', force_zip64=True) as part:
+            part.write(w.program(w.table({'w': w.tensor()})))
+        with out.open('a/data/0', 'w', force_zip64=True) as part:
+            part.write(np.arange(4, dtype=np.float32).tobytes())
+    assert read_checkpoint(file)['w'].tolist() == [0, 1, 2, 3]
+    whole = w.saved({'w': torch.arange(4.0)})
+    assert whole[-98:-94] == b'PK\x06\x06'
+    file.write_bytes(whole[:-14] + b'\xff' * 12 + bytes(2))
+    assert read_checkpoint(file)['w'].tolist() == [0, 1, 2, 3]
+    file.write_bytes(file.read_bytes() + b'\0')
+    with pytest.raises(UserError, match='bytes behind its end'):
+        read_checkpoint(file)
+
+
+@pytest.mark.parametrize(
+    ('tensor', 'message'),
+    [
+        (torch.zeros(3, device='meta'), 'meta tensor'),
+        (torch.eye(3).to_sparse(), r'sparse tensor.*to_dense'),
+        (torch.eye(3).to_sparse_csr(), r'sparse tensor.*to_dense'),
+        (torch.zeros(3).to(torch.float8_e4m3fn), 'float8_e4m3fn'),
+        (torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8), 'quantized|qint8'),
+    ],
+)
+def test_tensors_that_no_model_here_has(tensor, message, tmp_path):
+    file = tmp_path / 'a.pth'
+    torch.save({'w': tensor}, file)
+    with pytest.raises(UserError, match=rf'a\.pth holds .*({message})') as caught:
+        read_checkpoint(file)
+    assert '\n' not in str(caught.value)
+    with pytest.raises(UserError, match='holds'):  # whoever made it
+        read_checkpoint(file, trust=True)
+
+
+def test_float8_in_safetensors(tmp_path):
+    from safetensors.torch import save_file
+
+    save_file({'w': torch.zeros(3).to(torch.float8_e5m2)}, tmp_path / 'a.safetensors')
+    with pytest.raises(UserError, match='float8_e5m2'):
+        read_checkpoint(tmp_path / 'a.safetensors')
+
+
+@pytest.mark.parametrize('zipped', [True, False])
+def test_streams_run_nothing(zipped, tmp_path, monkeypatch):
+    """What mmengine's rarer file backends fetch into memory."""
+    monkeypatch.chdir(tmp_path)
+    body = w.table({'state_dict': w.call('os.system', w.plain('touch PWNED'))})
+    data = w.archive(body) if zipped else w.old(body, (), b'')
+    for weights_only in (None, True, False):
+        with pytest.raises(UserError, match=r'os\.system'):
+            _load_stream(io.BytesIO(data), 'cpu', weights_only)
+    assert not Path('PWNED').exists()
+    good = w.saved({'w': torch.ones(2)}, _use_new_zipfile_serialization=zipped)
+    assert torch.equal(_load_stream(io.BytesIO(good))['w'], torch.ones(2))
+
+
+def test_loop_of_links(tmp_path):
+    (tmp_path / 'a.pth').symlink_to(tmp_path / 'b.pth')
+    (tmp_path / 'b.pth').symlink_to(tmp_path / 'a.pth')
+    with pytest.raises(UserError, match=r'a\.pth (cannot be found|does not exist)'):
+        read_checkpoint(tmp_path / 'a.pth')
+    with pytest.raises(UserError, match=r'cannot be found|does not exist'):
+        read_checkpoint('a\0.pth')

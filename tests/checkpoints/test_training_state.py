@@ -1,0 +1,131 @@
+"""Resuming from checkpoints whose state is not of this run: one line, before the first step."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from checkpoint_job import Data, Net
+from mmengine.runner import Runner
+
+from cb_mm.checkpoints.read import read_checkpoint
+from cb_mm.checkpoints.training_state import require_resumable
+from cb_mm.engine.resume import RequireFit, last_whole_checkpoint
+from cb_mm.errors import UserError
+
+
+def run(work_dir, name: str, iterations: int, load_from: str | None = None) -> None:
+    Runner(
+        Net(),
+        work_dir=str(work_dir),
+        train_dataloader=dict(
+            dataset=Data(),
+            batch_size=4,
+            sampler=dict(type='InfiniteSampler', shuffle=False),
+            collate_fn=dict(type='default_collate'),
+        ),
+        train_cfg=dict(by_epoch=False, max_iters=iterations),
+        optim_wrapper=dict(optimizer=dict(type='AdamW', lr=0.1)),
+        param_scheduler=[dict(type='PolyLR', by_epoch=False, begin=0, end=6)],
+        default_hooks=dict(
+            checkpoint=dict(type='SafeCheckpointHook', by_epoch=False, interval=2)
+        ),
+        custom_hooks=[RequireFit()],
+        resume=load_from is not None,
+        load_from=load_from,
+        log_level='ERROR',
+        experiment_name=name,
+    ).train()  # fmt: skip
+
+
+@pytest.fixture(scope='module')
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp('trained')
+    run(folder, 'trained', 2)
+    return folder / 'iter_2.pth'
+
+
+def other_moments(content: dict) -> None:
+    content['optimizer']['state'][0]['exp_avg'] = torch.zeros(7, 7)
+
+
+def number_as_moment(content: dict) -> None:
+    content['optimizer']['state'][0]['exp_avg_sq'] = 'zero'
+
+
+def other_parameters(content: dict) -> None:
+    content['optimizer']['param_groups'][0]['params'].append(2)
+
+
+def other_groups(content: dict) -> None:
+    content['optimizer']['param_groups'] *= 2
+
+
+def no_groups(content: dict) -> None:
+    content['optimizer'] = {'state': {}, 'param_groups': 5}
+
+
+def rate_of_text(content: dict) -> None:
+    content['optimizer']['param_groups'][0]['lr'] = 'fast'
+
+
+def betas_of_one(content: dict) -> None:
+    content['optimizer']['param_groups'][0]['betas'] = (0.9,)
+
+
+@pytest.mark.parametrize(
+    ('change', 'message'),
+    [
+        (other_moments, r'exp_avg of its optimizer is \[7, 7\] for a parameter that is \[1, 4\]'),
+        (number_as_moment, 'exp_avg_sq of its optimizer is str'),
+        (other_parameters, '3 parameters in 1 groups, that of the config 2 in 1'),
+        (other_groups, '4 parameters in 2 groups'),
+        (no_groups, 'no parameters'),
+        (rate_of_text, 'lr of its optimizer'),
+        (betas_of_one, 'betas of its optimizer'),
+    ],
+)
+def test_other_optimizers(trained, change, message, tmp_path):
+    content = read_checkpoint(trained)
+    change(content)
+    file = tmp_path / 'changed.pth'
+    torch.save(content, file)
+    with pytest.raises(UserError, match=rf'changed\.pth: .*{message}'):
+        run(tmp_path / 'work', f'{change.__name__}', 4, str(file))
+
+
+def test_its_own_optimizer(trained, tmp_path):
+    run(tmp_path / 'work', 'own', 4, str(trained))
+    assert read_checkpoint(tmp_path / 'work' / 'iter_4.pth')['meta']['iter'] == 4
+
+
+@pytest.mark.parametrize(
+    ('part', 'value'),
+    [
+        ('meta', 5),
+        ('meta', {'epoch': 0}),
+        ('meta', {'epoch': 0, 'iter': 'two'}),
+        ('meta', {'epoch': -1, 'iter': 2}),
+        ('meta', {'epoch': 0, 'iter': 2, 'seed': 'x'}),
+        ('state_dict', [1]),
+        ('message_hub', []),
+        ('message_hub', {'log_scalars': {}, 'runtime_info': {}}),
+        ('message_hub', {'log_scalars': {}, 'runtime_info': {5: 1}, 'resumed_keys': {}}),
+        ('optimizer', 'Adam'),
+        ('param_schedulers', 5),
+        ('param_schedulers', [5]),
+        ('param_schedulers', [{'last_step': 2, 'optimizer': 5}]),
+        ('param_schedulers', [{'last_step': 'x'}]),
+    ],
+)
+def test_states_of_no_run(trained, part, value, tmp_path, capsys):
+    content = {**read_checkpoint(trained), part: value}
+    with pytest.raises(UserError, match=rf'a\.pth: its {part} cannot be of a training run.*--init'):
+        require_resumable(content, 'a.pth')
+    torch.save(content, tmp_path / 'iter_2.pth')
+    assert last_whole_checkpoint(tmp_path) is None
+    assert 'skipped: ' in capsys.readouterr().out
+
+
+def test_weights_alone_are_no_run():
+    with pytest.raises(UserError, match=r'no checkpoint of a training run.*--init'):
+        require_resumable({'state_dict': {}}, 'a.pth')

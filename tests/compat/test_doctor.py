@@ -1,0 +1,132 @@
+"""The doctor: real runs, and faked lists of what is installed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import mmcv
+import pytest
+
+from cb_mm.compat.families import current_family
+from cb_mm.doctor import Diagnosis, describe, examine
+
+GROUND = {'torch': '2.14.1', 'torchvision': '0.29.1', 'timm': '1.0.30', 'numpy': '2.2.6'}
+ONEDL = {
+    'onedl-mmengine': '0.10.12', 'onedl-mmcv': '2.3.6',
+    'onedl-mmsegmentation': '1.4.2', 'onedl-mmdetection': '3.5.1',
+}  # fmt: skip
+OPENMMLAB = {
+    'mmengine': '0.10.7', 'mmcv-lite': '2.1.0', 'mmsegmentation': '1.2.2', 'mmdet': '3.3.0',
+}  # fmt: skip
+
+
+def run_doctor(*options: str, path: str = '', cwd=None) -> subprocess.CompletedProcess:
+    env = {**os.environ, 'PYTHONPATH': path}
+    command = [sys.executable, '-m', 'cb_mm.doctor', *options]
+    return subprocess.run(command, capture_output=True, text=True, env=env, cwd=cwd, timeout=120)
+
+
+def test_this_environment_fits(tmp_path):
+    done = run_doctor(cwd=tmp_path)
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.rstrip().endswith('fits')
+    assert current_family() in done.stdout
+    report = json.loads(run_doctor('--json', cwd=tmp_path).stdout)
+    assert report['fits'] is True
+    assert report['problems'] == []
+    assert report['family'] == current_family()
+    compiled = list(Path(mmcv.__file__).parent.glob('_ext*'))
+    assert report['ops'].startswith('compiled' if compiled else 'torchvision kernels')
+
+
+@pytest.mark.parametrize('family', [ONEDL, OPENMMLAB])
+def test_one_family_fits(family):
+    name, problems = examine({**GROUND, **family}, '==2.14.1')
+    assert name == ('onedl' if family is ONEDL else 'openmmlab')
+    assert problems == []
+
+
+def test_no_family():
+    name, problems = examine(GROUND)
+    assert name == 'none'
+    assert problems[0].mend == 'pip install "cb_mm[onedl]"'
+
+
+def test_both_families():
+    name, problems = examine({**GROUND, **ONEDL, **OPENMMLAB})
+    assert name == 'both'
+    assert 'over each other' in problems[0].what
+    assert problems[0].mend.startswith('pip uninstall -y onedl-mmengine')
+    assert problems[0].mend.endswith('pip install "cb_mm[onedl]"')
+
+
+def test_both_families_found_on_disk(tmp_path):
+    """Real metadata of the other family laid beside the one that is installed."""
+    other = OPENMMLAB if current_family() == 'onedl' else ONEDL
+    for name, version in other.items():
+        folder = tmp_path / f'{name.replace("-", "_")}-{version}.dist-info'
+        folder.mkdir()
+        (folder / 'METADATA').write_text(
+            f'Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n'
+        )
+    done = run_doctor(path=str(tmp_path))
+    assert done.returncode == 1
+    assert 'over each other' in done.stdout
+    assert 'pip uninstall -y' in done.stdout
+
+
+@pytest.mark.parametrize(
+    ('change', 'words', 'mend'),
+    [
+        ({'torch': '2.15.0'}, 'torchvision 0.29.1 is built for', 'pip install "torch==2.14.1"'),
+        ({'mmcv-lite': '2.2.0'}, 'refuses mmcv 2.2', 'mmcv-lite>=2.1,<2.2'),
+        ({'mmcv': '2.1.0'}, 'over each other', 'pip uninstall -y mmcv mmcv-lite'),
+        ({'timm': '0.9.16'}, 'timm 0.9.16 is too old', 'timm>=1.0.20'),
+        ({'opencv-python': '5.0.0.93'}, 'OpenCV 5', 'opencv-python<5'),
+        (
+            {'opencv-python': '4.12.0.88', 'opencv-python-headless': '4.11.0.86'},
+            'share their files',
+            'opencv-python-headless==4.12.0.88',
+        ),
+        ({'opencv-python': '4.12.0.88', 'numpy': '2.4.6'}, 'numpy before 2.3', 'numpy<2.3'),
+    ],
+)
+def test_known_misfits(change, words, mend):
+    _, problems = examine({**GROUND, **OPENMMLAB, **change}, '==2.14.1')
+    assert any(words in p.what and mend in p.mend for p in problems), problems
+
+
+def test_half_a_family():
+    installed = {**GROUND, **ONEDL}
+    del installed['onedl-mmdetection']
+    _, problems = examine(installed)
+    assert problems[0].what == 'mmdet of family onedl is not installed'
+
+
+def test_a_module_that_does_not_import():
+    errors = {'cv2': 'ImportError: libGL.so.1: cannot open shared object file'}
+    _, problems = examine({**GROUND, **ONEDL}, import_errors=errors)
+    text = describe(Diagnosis('0.1.0', '3.11', 'onedl', {}, 'torchvision', 'cpu', problems))
+    assert 'libGL' in text
+    assert text.splitlines()[-1].endswith('opencv-python-headless')
+    assert 'fits' not in text.splitlines()
+
+
+def test_importing_without_a_family_says_what_to_run(tmp_path):
+    code = 'import sys; sys.modules.update(mmengine=None, mmcv=None); import cb_mm'
+    command = [sys.executable, '-c', code]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=60)
+    assert done.returncode == 1
+    assert 'pip install "cb_mm[onedl]"' in done.stderr
+
+
+def test_opencv_needs_no_screen():
+    """The cv2 that is really loaded must not be the twin that wants libGL."""
+    code = 'import cv2; print(cv2.getBuildInformation())'
+    text = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True).stdout
+    gui = next(line for line in text.splitlines() if line.strip().startswith('GUI:'))
+    assert gui.split(':')[1].strip() == 'NONE'

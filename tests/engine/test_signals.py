@@ -1,0 +1,138 @@
+"""A signal is a request: the flag, the handlers from before, the children."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from tool import REPO
+
+from cb_mm.engine.signals import SIGNALS, Stopped, leave_signals_to_parent, stop_on_signals
+
+
+def handlers() -> list[object]:
+    return [signal.getsignal(number) for number in SIGNALS]
+
+
+@pytest.fixture(autouse=True)
+def handlers_are_restored():
+    before = handlers()
+    yield
+    assert handlers() == before
+
+
+@pytest.mark.parametrize('number', SIGNALS)
+def test_a_signal_sets_the_flag_and_nothing_else(number):
+    with stop_on_signals() as stop:
+        assert stop.requested is None
+        signal.raise_signal(number)
+        assert stop.requested == signal.Signals(number).name
+        signal.raise_signal(signal.SIGINT)  # a second one, of any kind, does not interrupt either
+        assert stop.number == number
+
+
+def test_exit_codes_are_the_shells():
+    assert [Stopped(number).code for number in (15, 2, 10, 1)] == [143, 130, 138, 129]
+
+
+def test_earlier_handlers_are_called_and_restored():
+    heard = []
+
+    def mine(number: int, _: object) -> None:
+        heard.append(number)
+
+    before = signal.signal(signal.SIGUSR1, mine)
+    try:
+        with stop_on_signals() as outer:
+            with contextlib.suppress(ZeroDivisionError), stop_on_signals() as inner:
+                signal.raise_signal(signal.SIGUSR1)
+                raise ZeroDivisionError
+            assert outer.requested == inner.requested == 'SIGUSR1'
+        assert heard == [signal.SIGUSR1]
+        assert signal.getsignal(signal.SIGUSR1) is mine
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_an_ignored_signal_stays_ignored():
+    """What `nohup` does."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with stop_on_signals() as stop:
+            signal.raise_signal(signal.SIGHUP)
+            assert stop.requested is None
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_outside_the_main_thread_nothing_changes():
+    before, seen = handlers(), []
+
+    def job() -> None:
+        with stop_on_signals() as stop:
+            seen.append((stop.requested, handlers()))
+
+    thread = threading.Thread(target=job)
+    thread.start()
+    thread.join()
+    assert seen == [(None, before)]
+
+
+def wait_until_ended(process, seconds: float = 20) -> int | None:
+    process.join(seconds)
+    return process.exitcode
+
+
+def test_children_ignore_requests_but_their_parent_can_end_them():
+    fork = multiprocessing.get_context('fork')
+    with stop_on_signals() as stop:
+        child = fork.Process(target=time.sleep, args=(60,))
+        child.start()
+        for number in SIGNALS:
+            if number != signal.SIGTERM:
+                os.kill(child.pid, number)
+        time.sleep(0.3)
+        assert child.is_alive()
+        child.terminate()
+        assert wait_until_ended(child) == -signal.SIGTERM
+        assert stop.requested is None
+
+
+def _serve(connection) -> None:
+    leave_signals_to_parent()
+    connection.send('ready')
+    while True:
+        connection.send(connection.recv())
+
+
+def test_a_worker_outlives_a_signal_to_the_whole_job():
+    """All signals from elsewhere, as a scheduler sends them; then the parent's own."""
+    fork = multiprocessing.get_context('fork')
+    here, there = fork.Pipe()
+    with stop_on_signals():
+        worker = fork.Process(target=_serve, args=(there,))
+        worker.start()
+    assert here.recv() == 'ready'
+    for number in SIGNALS:
+        subprocess.run(['kill', f'-{number.value}', str(worker.pid)], check=True)
+    here.send('alive')
+    assert here.poll(20)
+    assert here.recv() == 'alive'
+    worker.terminate()
+    assert wait_until_ended(worker) == 0
+
+
+def test_importing_it_takes_nothing_but_the_standard_library():
+    code = (
+        'import sys, types; sys.modules["cb_mm"] = package = types.ModuleType("cb_mm");'
+        f'package.__path__ = [{str(REPO / "cb_mm")!r}]; import cb_mm.engine.signals;'
+        'assert "torch" not in sys.modules'
+    )
+    subprocess.run([sys.executable, '-c', code], check=True)
