@@ -284,6 +284,12 @@ def test_curves_are_the_means(figures):
         assert axis.lines[0].get_xydata().tolist() == [[0, 50], [1, 10 + k]]
 
 
+def test_names_are_written_as_they_are(tmp_path):
+    write_report(tmp_path, *table9(config='modèle.py'))
+    for name in ('results.json', 'results.md'):
+        assert 'modèle' in (tmp_path / name).read_text(encoding='utf-8'), name
+
+
 def test_one_finished_pass_is_enough_for_a_report(tmp_path):
     """A sweep that was stopped early has a report too."""
     header, rows = table9()
