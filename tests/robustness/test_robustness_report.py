@@ -280,8 +280,33 @@ def test_curves_are_the_means(figures):
     assert len(figure.axes) == 10
     shown = [axis for axis in figure.axes if axis.axison]
     assert [axis.get_title() for axis in shown] == names
+    assert {axis.title.get_size() for axis in shown} == {8}  # five beside each other
     for k, axis in enumerate(shown):
         assert axis.lines[0].get_xydata().tolist() == [[0, 50], [1, 10 + k]]
+
+
+@pytest.mark.parametrize(
+    ('metrics', 'columns'),
+    [
+        ({'mIoU': 1.0, 'aAcc': 2.0, 'mAcc': 3.0}, 'mIoU | aAcc | mAcc'),
+        ({'top1': 1.0, 'top5': 2.0}, 'top-1 | top-5'),
+        (
+            {f'{kind}_mAP{part}': value for kind, values in
+             (('bbox', (1.0, 2.0, 3.0)), ('segm', (4.0, 5.0, 6.0)))
+             for part, value in zip(('', '_50', '_75'), values, strict=True)},
+            'box AP | box AP50 | box AP75 | mask AP | mask AP50 | mask AP75',
+        ),
+    ],
+)  # fmt: skip
+def test_columns_beside_the_headline(metrics, columns, tmp_path):
+    header, rows = table9()
+    header['identity']['cells'] = ['clean']
+    row = {**rows[0], 'metrics': metrics, 'units': dict.fromkeys(metrics, '%'), 'per_class': {}}
+    row['upstream'] = {}
+    lines = [re.sub(' +', ' ', line) for line in write_report(tmp_path, header, [row]).splitlines()]
+    (head,) = (k for k, line in enumerate(lines) if columns in line)
+    figures = ' | '.join(f'{value:.2f}' for value in metrics.values())
+    assert figures in lines[head + 2]
 
 
 def test_names_are_written_as_they_are(tmp_path):
