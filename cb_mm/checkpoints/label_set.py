@@ -63,18 +63,25 @@ class LabelSet:
                 return cls(own.classes or known.classes)
         return cls()
 
+    def moved(self, other: LabelSet) -> tuple[str, int, int] | None:
+        """Return the first class that has another number there: its name, and both numbers."""
+        here, there = _places(self.classes), _places(other.classes)
+        for name in here:
+            if name in there and not here[name] & there[name]:
+                place = min(here[name])
+                return self.classes[place], place, min(there[name])
+        return None
+
     def contradiction(self, trained: LabelSet) -> str:
         """Say how these labels contradict those of the training; '' when they do not.
 
         Names may differ, since people rename classes, and some may be missing. But a name that
         stands at another place means that the model's answers would be taken for other classes.
         """
-        here, there = _places(self.classes), _places(trained.classes)
-        moved = [name for name in here if name in there and not here[name] & there[name]]
+        moved = self.moved(trained)
         if moved:
-            place, other = min(here[moved[0]]), min(there[moved[0]])
-            name = self.classes[place]
-            return f'class {name!r} was number {other} in training and is number {place} here'
+            name, here, there = moved
+            return f'class {name!r} was number {there} in training and is number {here} here'
         known = None not in (self.reduce_zero_label, trained.reduce_zero_label)
         if known and self.reduce_zero_label != trained.reduce_zero_label:
             return (

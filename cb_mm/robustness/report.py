@@ -12,6 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from ..checkpoints.label_set import LabelSet
 from ..errors import UserError
 from ..fileio.atomic import write_atomically
 from ..fileio.json_lines import plain
@@ -151,13 +152,22 @@ def model_name(about: Mapping[str, Any]) -> str:
     return f'{stem} ({schedule})' if schedule else stem
 
 
-def check_comparable(identity: Mapping[str, Any], other: Mapping[str, Any]) -> None:
-    """Two models can be compared on the same images alone; a UserError otherwise."""
+def check_comparable(
+    identity: Mapping[str, Any], metainfo: Mapping[str, Any], other: Mapping[str, Any]
+) -> None:
+    """Refuse to compare two models on other images, or with classes in another order."""
     there = other['identity']
     if (there['data'], there['annotations']) != (identity['data'], identity['annotations']):
         raise UserError(
             f'--compare: {other["model"]} was tested on other images ({there["images"]}, here '
             f'{identity["images"]}). Test both on the same data, with the same --limit.'
+        )
+    moved = LabelSet.of_metainfo(other['about']).moved(LabelSet.of_metainfo(metainfo))
+    if moved:
+        name, there, here = moved
+        raise UserError(
+            f'--compare: {other["model"]} was tested with its classes in another order: {name!r} '
+            f'is number {there} there and {here} here. Test both with the same classes (metainfo).'
         )
 
 

@@ -120,7 +120,7 @@ def sweep(options: SweepOptions) -> Path:
         speed_up(tester.model, options.channels_last, options.compile)
         identity = sweep_identity(config, checkpoint, tester, jobs, options.seed or 0, options.amp)
         if other is not None:
-            check_comparable(identity, other)
+            check_comparable(identity, tester.dataset.metainfo, other)
         out = Path(options.out or _default_folder(config, options, identity))
         if not main:
             with stop_on_signals() as stop:

@@ -372,7 +372,7 @@ def test_any_value_missing_or_of_another_kind_in_another_results_file(tmp_path):
             try:
                 file.write_text(json.dumps(changed(good, path, value)))
                 other = read_compared(file)
-                check_comparable(header['identity'], other)
+                check_comparable(header['identity'], {'classes': ['road', 'sky']}, other)
             except UserError as error:
                 messages.append(str(error))
                 continue
@@ -394,3 +394,15 @@ def test_results_of_another_kind_are_refused(tmp_path):
     (tmp_path / 'results.json').write_text('{"format": "cb_mm robustness results", "version": 9}')
     with pytest.raises(UserError, match='version 9'):
         read_results(tmp_path)
+
+
+def test_classes_in_another_order_are_not_compared():
+    header, _ = severities()
+    other = {
+        'identity': header['identity'],
+        'model': 'other',
+        'about': {'classes': ['road', 'sky']},
+    }
+    check_comparable(header['identity'], {'classes': ('road', 'sky')}, other)
+    with pytest.raises(UserError, match=r"'road' is number 0 there and 1 here"):
+        check_comparable(header['identity'], {'classes': ('sky', 'road')}, other)
