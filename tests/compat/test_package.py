@@ -31,4 +31,4 @@ print(cb_mm.__version__)
     command = [sys.executable, '-c', code]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert done.stdout == '0.1.0\n'  # nor does anything else print
+    assert done.stdout == '0.2.0.dev0\n'  # nor does anything else print
