@@ -35,9 +35,8 @@ AREAS = {
     'corruption': ('corruption/**/*.py',),
     'robustness': ('robustness/**/*.py',),
     'checkpoint': (
-        '**/*checkpoint*.py', '**/provenance*.py', '**/weight*.py', '**/resuming.py',
-        '**/normalization.py', '**/load_model.py', '**/model_settings.py', '**/label_set.py',
-        '**/atomic.py', '**/lock.py',
+        'checkpoints/**/*.py', 'engine/hooks/checkpoint.py', 'engine/hooks/provenance.py',
+        'engine/resume.py', 'fileio/atomic.py', 'fileio/folder_lock.py',
     ),
     'replay': ('**/replay*.py',),
     'attention': ('attention/**/*.py',),
@@ -97,7 +96,8 @@ def survey(args: argparse.Namespace) -> None:
     """Run every test file once, unchanged; files that are in the survey already are left out."""
     out = args.work / 'survey.jsonl'
     known = {test.file for test in read_survey(args.work)}
-    names = args.tests or sorted(f'tests/{file.name}' for file in (REPO / 'tests').glob('test_*'))
+    files = sorted((REPO / 'tests').rglob('test_*.py'))
+    names = args.tests or [file.relative_to(REPO).as_posix() for file in files]
     todo = [name for name in names if args.tests or name not in known]
     tree = copy_tree(args.work, 0)
     forked_pytest.warm_up(tree)
@@ -161,22 +161,28 @@ def find_mutants(area: str, only: str = '') -> list[mutants.Mutant]:
         mutant
         for name, file in sorted(found.items())
         if only in name and file.name != '__init__.py'
-        for mutant in mutants.find(name, file.read_text(encoding='utf-8'))
+        for mutant in _mutants_of(name)
     ]
+
+
+def _mutants_of(name: str) -> list[mutants.Mutant]:
+    file = REPO / name
+    return mutants.find(name, file.read_text(encoding='utf-8')) if file.exists() else []
 
 
 def run(args: argparse.Namespace) -> None:
     """Draw mutants and judge those that have no verdict yet."""
     verdicts = read_verdicts(args.work)
     todo = []
-    for area in args.areas:
+    if args.again:
+        left = {key: row for key, row in verdicts.items() if row['verdict'] == 'survived'}
+        files = sorted({row['file'] for row in left.values() if row['area'] in args.areas})
+        found = [mutant for name in files for mutant in _mutants_of(name)]
+        todo = [(left[mutant.key]['area'], mutant) for mutant in found if mutant.key in left]
+    for area in [] if args.again else args.areas:
         found = find_mutants(area, args.files)
         drawn = mutants.sample(found, args.count, f'{args.seed} {area}', _compiles)
-        if args.again:
-            left = {key for key, row in verdicts.items() if row['verdict'] == 'survived'}
-            todo += [(area, mutant) for mutant in found if mutant.key in left]
-        else:
-            todo += [(area, mutant) for mutant in drawn if mutant.key not in verdicts]
+        todo += [(area, mutant) for mutant in drawn if mutant.key not in verdicts]
     print(f'{len(todo)} mutants', flush=True)
     trees = [copy_tree(args.work, number) for number in range(1, args.jobs + 1)]
     tests = read_survey(args.work)

@@ -187,6 +187,21 @@ def test_the_file_holds_the_maps(subjects, image, tmp_path):
     assert again.read_bytes() == path.read_bytes()
 
 
+@pytest.mark.parametrize(
+    ('query', 'start'),
+    [
+        ('20,10', {'kind': 'pixel', 'x': 20.5 / 84, 'y': 10.5 / 60}),
+        ('cls', {'kind': 'cls', 'x': 0.5, 'y': 0.5}),
+        ('mean', {'kind': 'mean', 'x': 0.5, 'y': 0.5}),
+    ],
+)
+def test_the_page_starts_with_the_query_that_was_asked_for(subjects, image, tmp_path, query, start):
+    path = tmp_path / 'explorer.html'
+    write_explorer(path, 'x', image, [(subjects[0], image)], parse_query(query), threshold=0.25)
+    data = re.search(r'application/json">(.*?)</script>', path.read_text(), re.DOTALL)[1]
+    assert json.loads(data)['start'] == {'query': start, 'threshold': 0.25}
+
+
 @pytest.mark.parametrize(('layers', 'heads', 'size', 'layer_names', 'head_names'), CHOICES)
 def test_layers_and_heads_of_the_file_are_those_it_names(
     image, tmp_path, layers, heads, size, layer_names, head_names

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 
 import numpy as np
 import pytest
@@ -25,6 +26,14 @@ def case(request, tmp_path_factory, scenes):
         tester = ModelUnderTest(model.prepared(), model.checkpoint, attacks=True)
     sample = tester.dataset[(0, Job(AttackCell('fgsm', 2.0)))]
     return model, tester, sample['inputs'], sample['truth']
+
+
+def test_a_tester_is_exact_and_careful_unless_asked(case):
+    assert case[1].half is False
+    options = inspect.signature(ModelUnderTest).parameters
+    assert [options[name].default for name in ('trust', 'amp', 'attacks', 'allow_mismatch')] == (
+        [False] * 4
+    )
 
 
 def test_truth_lies_on_the_pixels_of_the_image(case):
