@@ -1,4 +1,4 @@
-"""A picture of many corruptions of one image: a row a corruption, a column a level."""
+"""A picture of many corruptions of one image: one row per corruption, one column per level."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _GAP = 4
 _TEXT = 18  # height of a line of text in pixels
 _LABELS = 150  # width of the column of names
 
-#: A picture is not more than so many times as high as it is wide.
+#: A picture is at most this many times as high as it is wide.
 _TALLEST = 4
 
 
@@ -31,7 +31,7 @@ def read_rgb(file: str | Path) -> np.ndarray:
         cv2.imdecode(np.fromfile(path, np.uint8), cv2.IMREAD_COLOR) if path.stat().st_size else None
     )
     if image is None:
-        raise UserError(f'image {path} cannot be read: it is no image, or it is damaged')
+        raise UserError(f'image {path} cannot be read: it is not an image, or it is damaged')
     return cv2.cvtColor(image, cv2.COLOR_BGR2RGB)
 
 
@@ -48,9 +48,9 @@ def draw_contact_sheet(
 
     Args:
         image: uint8 RGB, H x W x 3.
-        cells: what to draw; a clean cell is the image itself, which every row begins with anyway.
-        identity: what the image is called (see ``image_identity``): with the same seed the sheet
-            shows the very noise that testing uses.
+        cells: what to draw; a clean cell is the image itself, which starts every row anyway.
+        identity: identity of the image (see ``image_identity``): with the same seed the sheet shows
+            exactly the noise that testing uses.
         seed: seed of the noise.
         width: width of one picture in pixels.
         detail: show the middle of the image pixel by pixel instead of the whole image made
@@ -87,14 +87,14 @@ def write_contact_sheet(
     file: str | Path, image_file: str | Path, cells: Sequence[Cell], **options
 ) -> None:
     """Read an image, draw its sheet (options as for ``draw_contact_sheet``), write it as PNG."""
-    image = read_rgb(image_file)  # says what is wrong with the name, if anything
+    image = read_rgb(image_file)  # raises if the name is not usable
     sheet = draw_contact_sheet(image, cells, image_identity({'img_path': image_file}), **options)
     _, code = cv2.imencode('.png', cv2.cvtColor(sheet, cv2.COLOR_RGB2BGR))
     write_atomically(file, code.tobytes())
 
 
 def _picture(image: np.ndarray, width: int, detail: bool) -> np.ndarray:
-    """The image in ``width`` pixels: all of it, or its middle; of a tall strip the middle too."""
+    """Return the image in ``width`` pixels: all of it, or the middle (always for a tall strip)."""
     height = max(round(image.shape[0] * width / image.shape[1]), 1)
     if height > _TALLEST * width:  # a sheet of whole strips would not fit into memory
         height = _TALLEST * width
@@ -105,7 +105,7 @@ def _picture(image: np.ndarray, width: int, detail: bool) -> np.ndarray:
         rows, columns = min(height, image.shape[0]), min(width, image.shape[1])
         top, left = (image.shape[0] - rows) // 2, (image.shape[1] - columns) // 2
         image = image[top : top + rows, left : left + columns]
-    # Pixels are shown as they are when there is room for more than there are.
+    # A small image is shown pixel by pixel.
     smaller = image.shape[1] > width
     method = cv2.INTER_AREA if smaller else cv2.INTER_NEAREST
     return cv2.resize(image, (width, height), interpolation=method)

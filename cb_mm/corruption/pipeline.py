@@ -1,4 +1,4 @@
-"""Finding the place of a corruption in other people's configs: right after the image loader."""
+"""Insertion of corruptions into existing pipelines: right after the image loader."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _POINT = re.compile(r'CorruptionPoint')
 
 
 def insert_corruption(pipeline: list, transform_cfg: Mapping[str, Any]) -> list:
-    """A copy of ``pipeline`` with the transform right after every image loader in it.
+    """Return a copy of ``pipeline`` with the transform right after every image loader.
 
     Where the pipeline has a CorruptionPoint, the transform comes there instead. The loader is found
-    by its type, whatever its scope (``mmdet.LoadImageFromFile``) and however deep it lies in
-    transforms that hold transforms. With ``channel_order='auto'`` (the default) the colour order is
-    read off the loader.
+    by its type, whatever its scope (``mmdet.LoadImageFromFile``) and however deeply it is nested in
+    other transforms. With ``channel_order='auto'`` (the default) the colour order is read off the
+    loader.
 
     Raises:
         UserError: when the pipeline has no image loader.
@@ -38,11 +38,11 @@ def insert_corruption(pipeline: list, transform_cfg: Mapping[str, Any]) -> list:
 def corrupt_dataset_cfg(
     dataset_cfg: Mapping[str, Any], transform_cfg: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """A copy of a dataset config with the transform after every image loader.
+    """Return a copy of a dataset config with the transform after every image loader.
 
     Wrappers are entered (``dataset`` of RepeatDataset, ClassBalancedDataset, MultiImageMixDataset
     and others, ``datasets`` of ConcatDataset). The folder of the images becomes the transform's
-    ``root``, so that the noise does not depend on where the data set lies.
+    ``root``, so that the noise does not depend on where the data set is stored.
 
     Raises:
         UserError: when no dataset in it has a pipeline that loads an image.
@@ -67,7 +67,7 @@ def _corrupt_dataset(cfg: Any, transform_cfg: Mapping[str, Any]) -> int:
 
 
 def _image_folders(cfg: Mapping[str, Any]) -> list[str]:
-    """The folders that the image paths of a dataset begin with, the data root last."""
+    """Return the folders that the image paths of a dataset begin with, the data root last."""
     root = cfg.get('data_root') or ''
     prefix = cfg.get('data_prefix') or {}
     prefix = {'img_path': prefix} if isinstance(prefix, str) else prefix  # mmpretrain's
@@ -76,13 +76,13 @@ def _image_folders(cfg: Mapping[str, Any]) -> list[str]:
 
 
 def _place(steps: list, transform_cfg: Mapping[str, Any]) -> tuple[list, int]:
-    """At the marked point, or else after the loaders; and how many times it was inserted."""
+    """Insert at the marked point, or else after the loaders; also return how many times."""
     result, found = _insert(copy.deepcopy(steps), transform_cfg, _POINT)
     return (result, found) if found else _insert(steps, transform_cfg, _LOADER)
 
 
 def _insert(steps: list, transform_cfg: Mapping[str, Any], after: re.Pattern) -> tuple[list, int]:
-    """The steps with the transform inserted, and how many times it was."""
+    """Return the steps with the transform inserted, and how many times it was inserted."""
     result, found = [], 0
     for step in steps:
         if isinstance(step, (list, tuple)):  # one of several sub-pipelines
@@ -107,9 +107,9 @@ def _type_name(step: Any) -> str:
 
 
 def _loaded_order(loader: Any) -> str:
-    """Colour order of what a loader loads: BGR in mmcv, unless it is told otherwise.
+    """Return the colour order of a loader's output: BGR in mmcv, unless configured otherwise.
 
-    The tifffile backend is the exception: it returns the channels as they lie in the file.
+    The tifffile backend is the exception: it returns the channels as they are in the file.
     """
     get = loader.get if isinstance(loader, Mapping) else lambda key: getattr(loader, key, None)
     rgb = get('channel_order') == 'rgb' or get('to_rgb') or get('imdecode_backend') == 'tifffile'

@@ -40,8 +40,8 @@ class Corruption:
         whole: True when a level must be a whole number.
         per_value: True when every value of every channel is changed by itself, so that the number
             of channels does not matter.
-        imagenet_c: 'common' for the 15 of the ImageNet-C benchmark, 'extra' for its 4 held-out
-            ones, None for what is not in ImageNet-C.
+        imagenet_c: 'common' for the 15 of the ImageNet-C benchmark, 'extra' for the 4 held-out
+            ones, None for the others.
         paper: the levels at which Table 9 of the paper measures (for shot noise: our reading).
     """
 
@@ -58,7 +58,7 @@ class Corruption:
     paper: tuple[float, ...] = ()
 
     def check_level(self, level: object) -> float:
-        """The level as a float; a UserError when it is no number, or out of range."""
+        """Return the level as a float; raise a UserError if it is not a number or out of range."""
         number = isinstance(level, (int, float, np.integer, np.floating))
         if isinstance(level, bool) or not number or not self.low <= float(level) <= self.high:
             raise UserError(
@@ -70,13 +70,13 @@ class Corruption:
         return float(level)
 
     def level_of(self, severity: object) -> float:
-        """The level of a severity from 1 to 5."""
+        """Return the level of a severity from 1 to 5."""
         if isinstance(severity, bool) or severity not in SEVERITIES:
             raise UserError(f'severity {severity!r} of {self.name} must be 1, 2, 3, 4 or 5')
         return float(self.levels[int(severity) - 1])
 
     def resolve(self, severity: int | None = None, level: float | None = None) -> float:
-        """The level that is meant, when exactly one of ``severity`` and ``level`` is given."""
+        """Return the level; exactly one of ``severity`` and ``level`` must be given."""
         if (severity is None) == (level is None):
             given = 'neither' if level is None else 'both'
             raise UserError(
@@ -86,7 +86,7 @@ class Corruption:
 
 
 def find(name: str) -> Corruption:
-    """The entry called ``name``; a UserError that suggests the nearest name when there is none."""
+    """Return the entry called ``name``; a UserError suggests the nearest name if there is none."""
     if name in CORRUPTIONS:
         return CORRUPTIONS[name]
     near = difflib.get_close_matches(str(name).lower().replace('-', '_'), CORRUPTIONS, n=1)
@@ -146,8 +146,8 @@ def corrupt(
 ) -> np.ndarray:
     """Corrupt an RGB or grey-scale uint8 image by name.
 
-    A grey-scale image (H x W or H x W x 1) keeps its shape. Corruptions that have colours of
-    their own, such as mud, are seen through the luma weights of ITU-R 601.
+    A grey-scale image (H x W or H x W x 1) keeps its shape. Corruptions with a colour, such as mud,
+    are converted with the luma weights of ITU-R 601.
     """
     entry = find(name)
     level = entry.resolve(severity, level)

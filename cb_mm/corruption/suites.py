@@ -21,7 +21,7 @@ class Cell:
     Attributes:
         name: a corruption, or 'clean'.
         level: its level; None for clean images.
-        severity: the severity that the level was asked for by; None when it was not.
+        severity: the severity by which the level was requested, if it was; else None.
     """
 
     name: str
@@ -30,7 +30,7 @@ class Cell:
 
     @property
     def key(self) -> str:
-        """Short and unique, as a command line takes it: 'clean', 'gaussian_noise=5'."""
+        """Short and unique, as on the command line: 'clean', 'gaussian_noise=5'."""
         return self.name if self.level is None else f'{self.name}={self.level:g}'
 
     @property
@@ -44,7 +44,7 @@ class Cell:
         return self.level is not None and find(self.name).random
 
     def transform_cfg(self, seed: int = 0, repeat: int = 0) -> dict[str, Any] | None:
-        """Config of the ImageCorruption that makes the images of this cell; None when clean."""
+        """Return the config of the ImageCorruption for this cell; None when clean."""
         if self.level is None:
             return None
         return {
@@ -88,7 +88,7 @@ SUITES: dict[str, tuple[Cell, ...]] = {
 
 
 def parse_corruption(text: str, severity: int | None = None) -> list[Cell]:
-    """The cells that NAME, NAME=LEVEL or NAME=LEVEL,LEVEL,... means.
+    """Return the cells that NAME, NAME=LEVEL or NAME=LEVEL,LEVEL,... stands for.
 
     A name alone is measured at ``severity``, or at all five when there is none.
     """
@@ -109,7 +109,7 @@ def parse_corruption(text: str, severity: int | None = None) -> list[Cell]:
 def cells_for(
     suite: str | None = None, corruptions: Sequence[str] = (), severity: int | None = None
 ) -> list[Cell]:
-    """What to measure: the suite, then the corruptions, clean images always first, nothing twice.
+    """Return what to measure, without duplicates: clean images, the suite, the corruptions.
 
     Args:
         suite: a name of ``SUITES``.

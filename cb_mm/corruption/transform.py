@@ -25,8 +25,8 @@ class ImageCorruption(BaseTransform):
     """Corrupt the image, right after it is loaded.
 
     In testing, the noise depends on the seed, the repeat, the image, the corruption and its level
-    alone: not on the number of workers or processes, the batch size, the order of the images or
-    the folder the data set lies in.
+    alone: not on the number of workers or processes, the batch size, the order of the images or the
+    folder of the data set.
 
     For training, ``seed=None`` draws fresh noise every time, from numpy's global generator, which
     mmengine seeds in every worker; ``prob`` leaves some images as they are, and mmcv's
@@ -48,12 +48,12 @@ class ImageCorruption(BaseTransform):
         severity: 1 to 5, as in ImageNet-C; or give ``level``.
         level: strength in the unit of the corruption (grey levels, pixels, ...).
         seed: seed of the noise; None for new noise at every call.
-        repeat: number of the repeated measurement; each has noise of its own.
+        repeat: number of the repeated measurement; each has different noise.
         prob: chance that an image is corrupted at all.
         channel_order: 'bgr' or 'rgb', the colour order of ``img``. 'auto' asks the results (key
             ``channel_order``) and else takes BGR, which the loaders of mmcv give.
-        root: folder or folders of the images. An image is known by its path below the root, or
-            by its file name when it lies elsewhere; ``corrupt_dataset_cfg`` fills this in.
+        root: folder or folders of the images. An image is known by its path below the root, or by
+            its file name when it is elsewhere; ``corrupt_dataset_cfg`` fills this in.
     """
 
     def __init__(
@@ -123,9 +123,9 @@ class ImageCorruption(BaseTransform):
 
 @TRANSFORMS.register_module()
 class CorruptionPoint(BaseTransform):
-    """Marks where corruption belongs in a testing pipeline; by itself it does nothing.
+    """Mark where corruption belongs in a test pipeline; does nothing by itself.
 
-    Without it, corruption comes right after the image is loaded. Classification has it on the crop
+    Without it, corruption comes right after the image is loaded. Classification corrupts the crop
     that the model sees, as ImageNet-C does.
 
     Args:
@@ -136,14 +136,14 @@ class CorruptionPoint(BaseTransform):
         self.channel_order = channel_order
 
     def transform(self, results: dict) -> dict:
-        """The same results."""
+        """Return the results unchanged."""
         return results
 
 
 def noise_generator(
     seed: int, repeat: int, identity: str, name: str, level: float
 ) -> np.random.Generator:
-    """The generator of one image's noise: the same arguments give the same noise everywhere."""
+    """Return the generator of one image's noise: same arguments, same noise everywhere."""
     # repr of a float is exact, and makes 5 and 5.0 the same level.
     key = '\n'.join((str(int(seed)), str(int(repeat)), name, repr(float(level)), identity))
     digest = hashlib.blake2b(readable(key).encode(), digest_size=16).digest()
@@ -151,7 +151,7 @@ def noise_generator(
 
 
 def image_identity(results: dict, root: Sequence[str] = ()) -> str:
-    """What an image is called wherever its data set lies: path below the root, name, id, content.
+    """Identify an image wherever its data set is stored: path below root, name, id, content.
 
     Args:
         results: the dict of a data pipeline (img_path, img_id, img are looked at, in this order).
@@ -182,16 +182,16 @@ def _plain(path: str | os.PathLike) -> str:
 def _leave_threads_of_parent() -> None:
     """Let OpenCV work without threads in a worker of a data loader.
 
-    The threads of the parent do not survive the fork; if their number was changed before it,
-    OpenCV waits for them for ever. mmengine's Runner switches them off before it forks, a plain
-    DataLoader does not.
+    The threads of the parent do not survive the fork; if their number was changed before it, OpenCV
+    waits for them forever. mmengine's Runner switches them off before it forks; a plain DataLoader
+    does not.
     """
     if get_worker_info() is not None and cv2.getNumThreads() > 1:
         cv2.setNumThreads(0)
 
 
 def _global_entropy() -> list[int]:
-    """Four numbers from numpy's global generator: the one that mmengine seeds in every worker."""
+    """Draw four numbers from numpy's global generator, which mmengine seeds in every worker."""
     return np.random.randint(0, 2**31 - 1, size=4).tolist()  # noqa: NPY002
 
 

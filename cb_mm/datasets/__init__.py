@@ -1,4 +1,4 @@
-"""Data: the embedded scenes, and the checks of real data sets before they are used."""
+"""Data sets: the embedded scenes, and checks of real data sets before they are used."""
 
 from .checks.registry import Problem, Report, check, check_ade20k, check_coco, require
 from .scenes.classes import (

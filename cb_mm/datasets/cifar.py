@@ -15,7 +15,7 @@ from .class_labels import class_names, labels_of
 
 @DATASETS.register_module()
 class CIFAR100Images(CIFAR100):
-    """mmpretrain's CIFAR-100, which never downloads by itself and also reads folders.
+    """mmpretrain's CIFAR-100 that never downloads by itself and also reads folders.
 
     ``data_root`` holds either ``cifar-100-python``, the unpacked archive of the Python version
     (mmpretrain compares its checksums before it opens it), or the same images as files in
@@ -23,13 +23,13 @@ class CIFAR100Images(CIFAR100):
     """
 
     def load_data_list(self) -> list[dict]:
-        """One dict an image: ``img`` (32 x 32 x 3, RGB) and ``gt_label``."""
+        """Return one dict per image: ``img`` (32 x 32 x 3, RGB) and ``gt_label``."""
         root = Path(self.data_prefix['root'])
         if (root / self.base_folder).is_dir():
             self.download = False
             if not self._check_integrity():
                 raise UserError(
-                    f'{root / self.base_folder} is not the whole Python version of CIFAR-100. '
+                    f'{root / self.base_folder} is not the complete Python version of CIFAR-100. '
                     f'Unpack {self.filename} again.'
                 )
             return super().load_data_list()

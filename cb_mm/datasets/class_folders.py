@@ -1,4 +1,4 @@
-"""Images in one folder a class: ImageNet, its relatives V2 and A, and folders of one's own."""
+"""Images in one folder per class: ImageNet, its relatives V2 and A, and custom folders."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class ClassFolders(CustomDataset):
 
 
 def _titles(label_of: dict[str, int]) -> tuple[str, ...]:
-    """One name a label: ImageNet's own words where the folders are ImageNet's."""
+    """Return one name per label: ImageNet's own words if the folders are ImageNet's."""
     known = imagenet_synsets()
     if all(known.get(name) == label for name, label in label_of.items()):
         return tuple(IMAGENET_CATEGORIES)

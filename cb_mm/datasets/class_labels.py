@@ -15,12 +15,12 @@ ORDERS = ('auto', 'imagenet', 'numbers', 'sorted')
 
 @cache
 def imagenet_synsets() -> dict[str, int]:
-    """Folder name of each of ImageNet-1K's classes (n01440764, ...) -> its label, from timm."""
+    """Map the folder name of each ImageNet-1K class (n01440764, ...) to its label, from timm."""
     return {name: i for i, name in enumerate(ImageNetInfo('imagenet-1k').label_names())}
 
 
 def class_names(folder: Path) -> list[str]:
-    """Names of the folders of classes, sorted; hidden ones left out."""
+    """Return the names of the class folders, sorted, hidden ones left out."""
     return sorted(p.name for p in folder.iterdir() if p.is_dir() and not p.name.startswith('.'))
 
 
@@ -36,7 +36,7 @@ def reference_names(root: Path, names: Sequence[str]) -> Sequence[str]:
 
 
 def labels_of(names: Sequence[str], order: str = 'auto') -> dict[str, int]:
-    """Label of every folder of a class.
+    """Return the label of every class folder.
 
     Args:
         names: of the folders, sorted.
@@ -55,8 +55,8 @@ def labels_of(names: Sequence[str], order: str = 'auto') -> dict[str, int]:
         foreign = [name for name in names if name not in known]
         if foreign:
             raise UserError(
-                f"folder {foreign[0]!r} is not one of ImageNet-1K's 1,000 classes; for classes of "
-                "your own, set labels='sorted' in the data sets."
+                f"folder {foreign[0]!r} is not one of ImageNet-1K's 1,000 classes; for other "
+                "classes, set labels='sorted' in the data sets."
             )
         return {name: known[name] for name in names}
     if order == 'numbers':

@@ -65,7 +65,7 @@ LABEL = 'annotations/training/ADE_train_00000002.png'
 
 
 def jpeg_with_preview_cut(path: Path) -> None:
-    """A cut file whose EXIF preview still has an end marker of its own."""
+    """A cut file whose EXIF preview still has its own end marker."""
     data = path.read_bytes()
     preview = b'Exif\0\0' + data[:800] + b'\xff\xd9'
     segment = b'\xff\xe1' + (len(preview) + 2).to_bytes(2, 'big') + preview

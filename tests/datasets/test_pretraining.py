@@ -109,7 +109,7 @@ def test_cifar_from_folders(tmp_path):
     with pytest.raises(UserError, match='neither cifar-100-python'):
         CIFAR100Images(str(tmp_path / 'train'), split='train')
     (tmp_path / 'b' / 'cifar-100-python').mkdir(parents=True)
-    with pytest.raises(UserError, match='not the whole'):
+    with pytest.raises(UserError, match='not the complete'):
         CIFAR100Images(str(tmp_path / 'b'), split='train')
 
 
@@ -139,7 +139,7 @@ def test_check_of_folders(tmp_path):
             folder.rmdir()
     (problem,) = check('imagenet', root).errors
     assert problem.kind == 'no-class-folders'
-    assert '2 images lie in it' in problem.message
+    assert '2 images are directly in it' in problem.message
     next((root / 'train' / SYNSETS[1]).iterdir()).write_bytes(b'no image')
     assert 'unreadable' in {p.kind for p in check('imagenet', root, splits=['train']).errors}
 

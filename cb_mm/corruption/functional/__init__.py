@@ -1,12 +1,12 @@
 """Twenty corruptions as pure functions: ``name(image, level, rng) -> image``.
 
 ``image`` is uint8 RGB, H x W x 3, and is never modified; ``level`` is in the unit of the
-corruption (see ``cb_mm.corruption.CORRUPTIONS``); all chance comes from ``rng``. The nineteen of
-ImageNet-C follow its published definitions and parameters, written on OpenCV and numpy; results
+corruption (see ``cb_mm.corruption.CORRUPTIONS``); all randomness comes from ``rng``. The nineteen
+of ImageNet-C follow its published definitions and parameters, written on OpenCV and numpy; results
 are rounded to the nearest grey level, where ImageNet-C rounds down.
 """
 
-# Importing a file enters its corruptions in the table; the order here is that of the table.
+# Importing a file registers its corruptions; the order here is the order of the table.
 from .noise import gaussian_noise, impulse_noise, shot_noise, speckle_noise  # isort: skip
 from .blur import defocus_blur, gaussian_blur, glass_blur, motion_blur, zoom_blur
 

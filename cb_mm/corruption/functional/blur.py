@@ -9,13 +9,13 @@ import numpy as np
 
 from ..registry import corruption
 
-# OpenCV changes from summing to Fourier transforms at kernels of 130 places; for kernels that are
-# mostly empty summing is much faster, so they are cut into pieces below that.
+# OpenCV switches from summing to Fourier transforms at kernels of 130 taps. Summing is much faster
+# for mostly empty kernels, so they are cut into pieces below that size.
 _SUMMED_AREA = 121
 
 
 def gaussian_kernel(sigma: float, truncate: float = 4.0) -> np.ndarray:
-    """Samples of a normal curve up to ``truncate`` sigmas, with sum 1 (2 r + 1 of them)."""
+    """Sample a normal curve up to ``truncate`` sigmas, with sum 1 (2 r + 1 samples)."""
     radius = int(truncate * sigma + 0.5)
     weights = np.exp(-0.5 * (np.arange(-radius, radius + 1) / max(sigma, 1e-6)) ** 2)
     return weights / weights.sum()
@@ -27,7 +27,7 @@ def smooth(
     truncate: float = 4.0,
     border: int = cv2.BORDER_REPLICATE,
 ) -> np.ndarray:
-    """Convolve with a Gaussian of ``sigma`` pixels, or (along y, along x); type and shape stay.
+    """Convolve with a Gaussian of ``sigma`` pixels, or (along y, along x); type and shape are kept.
 
     The sums are in float32 and rounded once, unlike those of cv2.GaussianBlur, which rounds the
     weights of a uint8 image to 1/256 and is then up to 1.3 grey levels off.
@@ -88,10 +88,10 @@ def _add_moved(
 def gaussian_blur(
     image: np.ndarray, level: float, rng: np.random.Generator | None = None
 ) -> np.ndarray:
-    """Gaussian blur of ``level`` pixels; beyond the border lies its nearest pixel.
+    """Blur with a Gaussian of ``level`` pixels; the border is extended by its nearest pixel.
 
-    ImageNet-C cuts the kernel at 4 sigma. This one ends at 3.5, which is an eighth faster: what is
-    left out weighs less than 0.25 grey levels in the worst of images (0.00047 x 255, twice).
+    ImageNet-C cuts the kernel at 4 sigma. This one ends at 3.5, which is an eighth faster: the rest
+    changes less than 0.25 grey levels in the worst case (0.00047 x 255, twice).
     """
     return smooth(image, level, truncate=3.5)
 
@@ -105,7 +105,7 @@ def gaussian_blur(
 def defocus_blur(
     image: np.ndarray, level: float, rng: np.random.Generator | None = None
 ) -> np.ndarray:
-    """Lens out of focus: the mean over a disk of radius ``level``, its rim softened above 3."""
+    """Defocus the lens: average over a disk of radius ``level``, its rim softened above 3."""
     rows = np.arange(int(level) + 1)
     halves = np.floor(np.sqrt(level**2 - rows**2)).astype(int)  # half width of the disk, row by row
     total, box = np.zeros(image.shape, np.float32), np.empty(image.shape, np.float32)
@@ -131,7 +131,7 @@ def defocus_blur(
     random=True,
 )
 def motion_blur(image: np.ndarray, level: float, rng: np.random.Generator) -> np.ndarray:
-    """Camera moved: every pixel smeared along one random direction within 45 degrees of level."""
+    """Smear every pixel along one random direction within 45 degrees of horizontal."""
     angle = rng.uniform(-45, 45)
     if level == 0:
         return image.copy()
@@ -150,7 +150,7 @@ def motion_blur(image: np.ndarray, level: float, rng: np.random.Generator) -> np
 def zoom_blur(
     image: np.ndarray, level: float, rng: np.random.Generator | None = None
 ) -> np.ndarray:
-    """Lens zoomed during the exposure: the mean of the image at zooms from 1 to ``level``."""
+    """Zoom during the exposure: average the image over zooms from 1 to ``level``."""
     step = np.interp(level, (1.15, 1.20, 1.24, 1.30), (0.01, 0.02, 0.02, 0.03))
     zooms = np.linspace(1, level, round((level - 1) / step) + 1)
     source = image.astype(np.float32)
@@ -183,7 +183,7 @@ _GLASS = ((0.7, 1, 2), (0.9, 2, 1), (1.0, 2, 3), (1.1, 3, 2), (1.5, 4, 2))
     whole=True,
 )
 def glass_blur(image: np.ndarray, level: float, rng: np.random.Generator) -> np.ndarray:
-    """Frosted glass: blur, take every pixel from a random near place, blur again."""
+    """Look through frosted glass: blur, take each pixel from a random neighbour, blur again."""
     sigma, reach, rounds = _GLASS[int(level) - 1]
     height, width = image.shape[:2]
     places = np.arange(height * width, dtype=np.int32)
@@ -194,7 +194,7 @@ def glass_blur(image: np.ndarray, level: float, rng: np.random.Generator) -> np.
 
 
 def _jumble(height: int, width: int, reach: int, rng: np.random.Generator) -> np.ndarray:
-    """Where every pixel of an image comes from after one round of jumbling (flat indices).
+    """Return where each pixel comes from after one round of jumbling (flat indices).
 
     ImageNet-C walks from the last pixel to the first and overwrites each with a pixel at most
     ``reach`` away. A pixel it takes from further on has been overwritten already, so its origin is

@@ -76,7 +76,7 @@ def saturate(image: np.ndarray, level: float, rng: np.random.Generator | None = 
 
 
 def _highest(red: np.ndarray, green: np.ndarray, blue: np.ndarray) -> np.ndarray:
-    """The largest channel of every pixel (OpenCV: numpy is ten times slower over a short axis)."""
+    """Return the largest channel of each pixel (OpenCV is ten times faster than numpy here)."""
     return cv2.max(cv2.max(red, green), blue)
 
 

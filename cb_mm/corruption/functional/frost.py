@@ -1,4 +1,4 @@
-"""Frost: ice crystals on the window, grown from random seeds instead of cut from photographs."""
+"""Frost: ice crystals on the window, grown from random seeds, not cut from photographs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def frost(image: np.ndarray, level: float, rng: np.random.Generator) -> np.ndarr
 
 
 def ice_sheet(height: int, width: int, rng: np.random.Generator) -> np.ndarray:
-    """A frosted window, uint8 RGB, H x W x 3.
+    """Return a frosted window, uint8 RGB, H x W x 3.
 
     Its brightness differs from sheet to sheet as it does among the photographs of ImageNet-C.
     """
@@ -57,12 +57,12 @@ def ice_sheet(height: int, width: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def _grow(height: int, width: int, rng: np.random.Generator) -> np.ndarray:
-    """Lines of fern-like crystals, N x 2 x 2 whole numbers of sub-pixels (x, y).
+    """Return lines of fern-like crystals, N x 2 x 2 integers in sub-pixels (x, y).
 
     The plane is complex: a step is a number, and a turn is a product.
     """
     sprays = _SPRAYS if width > height else _SPRAYS[::-1]
-    # One root in each field of a grid, somewhere: the window is covered, and no grid is seen.
+    # One root at a random place in each cell of a grid: the window is covered, no grid is visible.
     fields = np.stack(np.meshgrid(*(np.arange(n) for n in sprays), indexing='ij')).reshape(2, -1, 1)
     x, y = (fields + rng.random(fields.shape)) / np.reshape(sprays, (2, 1, 1))
     shape = (x.size, _FERNS)

@@ -24,7 +24,7 @@ _BLOCK = 1 << 16  # values drawn at a time: the work arrays stay small, whatever
 def _blocks(
     image: np.ndarray, rng: np.random.Generator
 ) -> tuple[np.ndarray, Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]]:
-    """A new image, and its blocks: values to change, 16-bit random numbers, where to write."""
+    """Return a new image and its blocks: input values, 16-bit random numbers, output view."""
     result = np.empty_like(image)
 
     def blocks() -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
@@ -44,14 +44,14 @@ def _blocks(
 
 @lru_cache(maxsize=64)
 def _shift_table(sigma: float) -> tuple[np.ndarray, int, np.ndarray]:
-    """Chances of rounded normal shifts, laid out for look-up.
+    """Return the chances of rounded normal shifts, laid out for look-up.
 
-    The chances are cut into 65536 cells. Whole cells are looked up; what does not fill a cell is
-    gathered in a rest, which is drawn by inversion. Nothing is rounded away.
+    The chances are cut into 65536 cells. Full cells are looked up; what does not fill a cell goes
+    into a remainder, which is drawn by inversion. Nothing is rounded away.
 
     Returns:
-        The shift of every cell (int16), the number of whole cells (the others mean the rest), and
-        the cumulated chances of the rest, by shift.
+        The shift of every cell (int16), the number of full cells (the others mean the remainder),
+        and the cumulative chances of the remainder, by shift.
     """
     with np.errstate(divide='ignore', over='ignore'):  # no sigma, no shift: ndtr(+-inf) is 1 or 0
         cumulated = ndtr((_SHIFTS + 0.5) / sigma)
@@ -74,8 +74,8 @@ def _shift_table(sigma: float) -> tuple[np.ndarray, int, np.ndarray]:
     paper=(5, 10),
 )
 def gaussian_noise(image: np.ndarray, level: float, rng: np.random.Generator) -> np.ndarray:
-    """Add normal noise of standard deviation ``level`` grey levels, to every channel by itself."""
-    # Values are whole, so rounding the sum is rounding the noise: the same for every value.
+    """Add normal noise of standard deviation ``level`` grey levels to each channel separately."""
+    # Values are integers, so rounding the sum is rounding the noise: the same for every value.
     cells, whole, rest = _shift_table(level)
     result, blocks = _blocks(image, rng)
     for values, numbers, written in blocks:
@@ -95,12 +95,12 @@ _CELLS = 1 << _BITS
 
 @dataclass(frozen=True)
 class _Outcomes:
-    """Chances of every outcome of every value, laid out like the shifts, in 4096 cells a value.
+    """Chances of every outcome of every value, laid out like the shifts, 4096 cells per value.
 
     Attributes:
         cells: 256 * 4096 outcomes (uint8); of each value the first ``whole`` are looked up.
-        whole: number of whole cells; the others mean the rest.
-        rest: 256 * 256 rising numbers: the value plus the cumulated chances of its rest.
+        whole: number of full cells; the others mean the remainder.
+        rest: 256 * 256 rising numbers: the value plus the cumulative chances of its remainder.
     """
 
     cells: np.ndarray
@@ -126,7 +126,7 @@ def _outcome_table(law: Callable[[float], np.ndarray], level: float) -> _Outcome
 def _draw(
     image: np.ndarray, law: Callable[[float], np.ndarray], level: float, rng: np.random.Generator
 ) -> np.ndarray:
-    """A new image (any shape, uint8) whose values are drawn by the law."""
+    """Return a new image (any shape, uint8) whose values are drawn by the law."""
     table = _outcome_table(law, level)
     result, blocks = _blocks(image, rng)
     for values, numbers, written in blocks:
@@ -191,7 +191,7 @@ def shot_noise(image: np.ndarray, level: float, rng: np.random.Generator) -> np.
     per_value=True,
 )
 def impulse_noise(image: np.ndarray, level: float, rng: np.random.Generator) -> np.ndarray:
-    """Salt and pepper: a share ``level`` of all values becomes 0 or 255, half of it each."""
+    """Add salt and pepper: a share ``level`` of all values becomes 0 or 255, half of it each."""
     return _draw(image, _impulse_law, level, rng)
 
 

@@ -1,4 +1,4 @@
-"""Weather: fog, snow and spatter, all drawn from noise (frost has a file of its own)."""
+"""Weather: fog, snow and spatter, all drawn from noise (frost is in its own file)."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ def fog(image: np.ndarray, level: float, rng: np.random.Generator) -> np.ndarray
 
 
 def cloud(height: int, width: int, fading: float, rng: np.random.Generator) -> np.ndarray:
-    """Fractal noise between 0 and 1, float32, by the diamond-square algorithm.
+    """Return fractal noise between 0 and 1, float32, by the diamond-square algorithm.
 
-    It covers a periodic square of a power of two of pixels, of which the image is a corner; waves
-    of half the length are ``fading ** 2`` times weaker. Both are as in ImageNet-C, where the image
-    also keeps the extremes of the square and not its own.
+    It covers a periodic square whose side is a power of two; the image is a corner of it. Waves of
+    half the length are ``fading ** 2`` times weaker. Both are as in ImageNet-C, where the image is
+    also scaled by the extremes of the square, not by its own.
     """
     octaves = int(max(height, width) - 1).bit_length()
     field = np.zeros((1, 1), np.float32)
-    # Waves of the ninth octave are too weak to see: the field is drawn small and enlarged.
+    # Waves of the ninth octave are too weak to see, so the field is drawn small and enlarged.
     for octave in range(min(octaves, 8)):
         noise = rng.random((3, *field.shape), dtype=np.float32) * 2 - 1
         noise *= fading ** (-2 * octave)
@@ -74,7 +74,7 @@ def snow(image: np.ndarray, level: float, rng: np.random.Generator) -> np.ndarra
     """Whiten the scene and let flakes fall through it, in two directions."""
     mean, spread, size, threshold, reach, sigma, kept = _SNOW[int(level) - 1]
     height, width = image.shape[:2]
-    # One cell more than fits: with a whole ratio all flakes would sit alike on the pixel grid.
+    # One cell more than fits: with an integer ratio all flakes would align with the pixel grid.
     rows, columns = int(np.ceil(height / size)) + 1, int(np.ceil(width / size)) + 1
     flakes = mean + spread * rng.standard_normal((rows, columns), dtype=np.float32)
     flakes = cv2.resize(flakes, (width, height), interpolation=cv2.INTER_LINEAR)
@@ -133,7 +133,7 @@ def spatter(image: np.ndarray, level: float, rng: np.random.Generator) -> np.nda
 
 
 def _shine(liquid: np.ndarray) -> np.ndarray:
-    """How bright a drop is at each pixel, 0 to 255: a relief of its rim, lit from one side."""
+    """Return the brightness of a drop at each pixel, 0 to 255: its rim, lit from one side."""
     rim = cv2.Canny((255 * liquid).astype(np.uint8), 50, 150)
     distance = cv2.distanceTransform(255 - rim, cv2.DIST_L2, cv2.DIST_MASK_5)
     height = cv2.blur(np.minimum(distance, 20), (3, 3)).astype(np.uint8)

@@ -1,4 +1,4 @@
-"""Checks a data set in the layout of ADE20K's scene parsing release."""
+"""Checks of a data set in the layout of ADE20K's scene parsing release."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def check_ade20k(
         num_classes: Labels 0 (other) to this number are allowed.
         splits: The parts to look at: a test needs no training images.
         progress: Wraps the loop over pairs: called with an iterable and its length.
-        workers: Threads that decode; by default one a processor.
+        workers: Number of decoding threads; by default one per processor.
 
     Raises:
         UserError: If ``root`` is not a folder.
@@ -65,7 +65,7 @@ def _has_layout(folder: Path) -> bool:
 
 
 def _full_release(root: Path) -> str | None:
-    """What shows that this is the full ADE20K with parts, in one of its several layouts."""
+    """Return what shows that this is the full ADE20K with parts, in one of its several layouts."""
     for index in ('index_ade20k.pkl', 'index_ade20k.mat'):
         if (root / index).exists():
             return index
@@ -86,7 +86,7 @@ def _full_release(root: Path) -> str | None:
 
 
 def _misplaced(root: Path, report: Report) -> bool:
-    """Whether ``root`` is the wrong folder or the wrong data set altogether; says so if it is."""
+    """Report if ``root`` is the wrong folder or data set; return whether it is."""
     evidence = _full_release(root)
     if evidence:
         report.add(

@@ -1,4 +1,4 @@
-"""Checks a data set in the layout of COCO 2017 with instance annotations."""
+"""Checks of a data set in the layout of COCO 2017 with instance annotations."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def check_coco(
         splits: The parts to look at: a test needs no training images.
         classes: Names that must be among the categories: those a detector is trained for.
         progress: Wraps the loop over images: called with an iterable and its length.
-        workers: Threads that decode; by default one a processor.
+        workers: Number of decoding threads; by default one per processor.
 
     Raises:
         UserError: If ``root`` is not a folder.
@@ -49,7 +49,7 @@ def check_coco(
 
 
 def _misplaced(root: Path, report: Report, splits: Sequence[str]) -> bool:
-    """Whether ``root`` is the wrong folder or data set; says so if it is."""
+    """Report if ``root`` is the wrong folder or data set; return whether it is."""
 
     def has_layout(folder: Path) -> bool:
         return any((folder / f'annotations/instances_{split}.json').is_file() for split in splits)
@@ -113,7 +113,7 @@ def _check_images(
     progress: Progress | None,
     workers: int | None,
 ) -> None:
-    """Decode images and compare them with the size their records state, if they do."""
+    """Decode images and compare them with the size in their records, if given."""
     chosen = sample_of(records) if report.quick else records
     report.counts[f'{split} images read'] = len(chosen)
 
@@ -137,7 +137,7 @@ def _check_images(
 
 
 def _glance(root: Path, file: str, report: Report) -> None:
-    """Whether a large JSON file has its two ends."""
+    """Return whether a large JSON file has both its ends."""
     with open(root / file, 'rb') as stream:
         start = stream.read(64).lstrip(b'\xef\xbb\xbf \t\r\n')
         stream.seek(-64, os.SEEK_END)
@@ -149,7 +149,7 @@ def _glance(root: Path, file: str, report: Report) -> None:
 def _check_document(
     root: Path, file: str, split: str, classes: Sequence[str] | None, report: Report
 ) -> dict[int, dict]:
-    """Check an annotation file; returns its sound image records by id."""
+    """Check an annotation file and return its valid image records by id."""
     try:
         document = json.loads((root / file).read_bytes())
     except (ValueError, RecursionError) as error:

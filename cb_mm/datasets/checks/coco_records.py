@@ -1,4 +1,4 @@
-"""Checks the records of a COCO instances file, one by one, without touching any image.
+"""Checks of the records of a COCO instances file, one by one, without reading any image.
 
 Each check yields (kind, message) pairs and never raises, whatever the JSON holds.
 """
@@ -18,12 +18,12 @@ TOLERANCE = 2.0
 
 
 def is_id(value: Any) -> bool:
-    """Whole numbers only: evaluation sorts and compares ids."""
+    """Return whether this is a whole number: evaluation sorts and compares ids."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def is_number(value: Any) -> bool:
-    """A finite number."""
+    """Return whether this is a finite number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     try:
@@ -33,7 +33,7 @@ def is_number(value: Any) -> bool:
 
 
 def check_image_record(record: Any) -> Iterator[Finding]:
-    """An entry of ``images``."""
+    """Check an entry of ``images``."""
     if not isinstance(record, dict):
         yield 'json-record', f'an image record is {_short(record)}, not an object'
         return
@@ -55,7 +55,7 @@ def check_image_record(record: Any) -> Iterator[Finding]:
 
 
 def check_category_record(record: Any) -> Iterator[Finding]:
-    """An entry of ``categories``."""
+    """Check an entry of ``categories``."""
     if not isinstance(record, dict):
         yield 'json-record', f'a category record is {_short(record)}, not an object'
     elif not is_id(record.get('id')) or not isinstance(record.get('name'), str):
@@ -65,7 +65,7 @@ def check_category_record(record: Any) -> Iterator[Finding]:
 def check_annotation_record(
     record: Any, images: dict[int, dict], categories: set[int]
 ) -> Iterator[Finding]:
-    """An entry of ``annotations``; ``images`` are the sound records by id."""
+    """Check an entry of ``annotations``; ``images`` are the valid records by id."""
     if not isinstance(record, dict):
         yield 'json-record', f'an annotation record is {_short(record)}, not an object'
         return
@@ -130,7 +130,7 @@ def _check_box(who: str, box: Any, size: tuple[int, int]) -> Iterator[Finding]:
 def _check_segmentation(
     who: str, outline: Any, size: tuple[int, int], box: list[float] | None
 ) -> Iterator[Finding]:
-    """Polygons or run lengths; ``box`` is compared with polygons when it is sound itself."""
+    """Check polygons or run lengths; compare polygons with ``box`` if that is valid."""
     if isinstance(outline, dict):
         fault = _rle_fault(outline, size)
         if fault:
@@ -161,11 +161,11 @@ def _check_segmentation(
 
 
 def _ring(ring: Any) -> np.ndarray | str:
-    """Corners [n, 2] of a polygon, or what is wrong with it."""
+    """Return the corners [n, 2] of a polygon, or what is wrong with it."""
     if not isinstance(ring, list):
         return f'is {_short(ring)}, not a list of numbers'
     if len(ring) < 6 or len(ring) % 2:
-        return f'has {len(ring)} numbers; at least three corners of two are needed'
+        return f'has {len(ring)} numbers; it needs at least three corners of two numbers each'
     try:
         points = np.asarray(ring)
     except (ValueError, OverflowError):
@@ -178,7 +178,7 @@ def _ring(ring: Any) -> np.ndarray | str:
 
 
 def _rle_fault(outline: dict, size: tuple[int, int]) -> str | None:
-    """What is wrong with run lengths, plain or packed into a string."""
+    """Return what is wrong with run lengths, plain or packed into a string."""
     width, height = size
     if outline.get('size') != [height, width]:
         return f'are for size {_short(outline.get("size"))}, the image is [{height}, {width}]'
@@ -200,7 +200,7 @@ def _unpack(text: str) -> list[int] | None:
     """Run lengths of COCO's packed form; None if it is broken.
 
     Written out, because pycocotools trusts the string: a wrong one reads or writes out of bounds.
-    Six bits a character: five of the number, lowest first, and one that says more follow. From
+    Six bits per character: five of the number, lowest first, and one that says more follow. From
     the fourth on, a number is the difference to the one two before.
     """
     counts: list[int] = []
@@ -221,8 +221,8 @@ def _unpack(text: str) -> list[int] | None:
 
 
 def _short(value: Any) -> str:
-    """A value as JSON would show it, cut to a length fit for a message."""
-    if isinstance(value, int) and abs(value) > 10**20:  # printing it could take for ever
+    """Return a value as JSON would show it, cut to fit in a message."""
+    if isinstance(value, int) and abs(value) > 10**20:  # printing it could take forever
         return 'a huge number'
     if isinstance(value, list | dict) and len(value) > 8:
         return f'a {"list" if isinstance(value, list) else "object"} of {len(value):,}'

@@ -1,4 +1,4 @@
-"""Reading folders and image files the way training does, but finding out what is wrong."""
+"""Reading folders and image files as training does, and reporting what is wrong."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ...errors import UserError
 Job = TypeVar('Job')
 Result = TypeVar('Result')
 
-#: takes (things still to do, how many) and says how far it is while they are consumed
+#: takes (items to do, how many) and shows progress while they are consumed
 Progress = Callable[[Iterable, int], Iterable]
 
 
@@ -30,7 +30,7 @@ class Facts:
     """What reading a file showed: ``size`` (width, height) unless it is broken, and findings.
 
     ``findings`` are (kind, message) pairs. ``orientation`` is the EXIF tag by which an image was
-    turned when it was read, 1 for none; ``size`` is that of the turned image.
+    rotated when it was read, 1 for none; ``size`` is that of the rotated image.
     """
 
     size: tuple[int, int] | None
@@ -39,7 +39,7 @@ class Facts:
 
 
 def data_root(root: str | os.PathLike) -> Path:
-    """``root`` as a folder that exists.
+    """Return ``root`` as a folder that exists.
 
     Raises:
         UserError: If it does not, with the nearest name there is.
@@ -47,7 +47,7 @@ def data_root(root: str | os.PathLike) -> Path:
     root = Path(root)
     if root.is_dir():
         if not os.access(root, os.R_OK | os.X_OK):
-            raise UserError(f'data set folder {root} may not be read: change its permissions')
+            raise UserError(f'no permission to read data set folder {root}: change its permissions')
         return root
     if root.exists():
         raise UserError(f'{root} is a file: give the root folder of the data set (unpack archives)')
@@ -62,7 +62,7 @@ def data_root(root: str | os.PathLike) -> Path:
 
 
 def list_files(folder: Path) -> list[str]:
-    """Names of all files below ``folder``, relative, with '/', sorted; hidden ones left out."""
+    """List all files below ``folder``: relative names with '/', sorted, hidden ones left out."""
     names = []
     for where, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith('.')]
@@ -73,7 +73,7 @@ def list_files(folder: Path) -> list[str]:
 
 
 def sample(names: Sequence[Job], count: int = 3) -> list[Job]:
-    """First, last and evenly spaced ones between, for the quick form of a check."""
+    """Return the first, the last and evenly spaced items between, for a quick check."""
     if len(names) <= count:
         return list(names)
     return [names[round(i * (len(names) - 1) / (count - 1))] for i in range(count)]
@@ -85,7 +85,7 @@ def run_all(
     progress: Progress | None,
     workers: int | None,
 ) -> list[Result]:
-    """``work`` on every job, in order; decoding runs outside the interpreter's lock."""
+    """Run ``work`` on every job, in order; decoding releases the interpreter lock."""
     if len(jobs) < 16:
         return [work(job) for job in jobs]
     with ThreadPoolExecutor(workers or min(32, os.cpu_count() or 1)) as pool:
@@ -94,10 +94,10 @@ def run_all(
 
 
 def jpeg_is_cut(data: bytes) -> bool:
-    """True for a JPEG file without its end.
+    """Return True for a JPEG file without its end.
 
-    Several versions of OpenCV decode such files without complaint and fill the rest with grey.
-    An embedded preview has an end of its own, so only what follows the start of the scan counts.
+    Several versions of OpenCV decode such files silently and fill the rest with grey. An embedded
+    preview has its own end marker, so only what follows the start of the scan counts.
     """
     if data[:2] != b'\xff\xd8':
         return False
@@ -108,7 +108,7 @@ def jpeg_is_cut(data: bytes) -> bool:
 
 
 def read_image(path: Path) -> Facts:
-    """Decode an image as the loaders do (OpenCV, three channels, turned as its EXIF tag says)."""
+    """Decode an image as the loaders do (OpenCV, three channels, rotated by its EXIF tag)."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -130,7 +130,7 @@ def read_image(path: Path) -> Facts:
 
 
 def exif_orientation(path: str | os.PathLike) -> int:
-    """Return the EXIF orientation (2 to 8) by which OpenCV turns a local image; 1 for none."""
+    """Return the EXIF orientation (2 to 8) by which OpenCV rotates a local image; 1 for none."""
     try:
         with open(path, 'rb') as stream, warnings.catch_warnings():
             warnings.simplefilter('ignore')
@@ -138,14 +138,14 @@ def exif_orientation(path: str | os.PathLike) -> int:
                 return 1
             stream.seek(0)
             return _turned_by(stream.read())
-    except Exception:  # not local, or not an image: whoever reads it says so
+    except Exception:  # not local, or not an image: reading it raises the error
         return 1
 
 
 def turned_apart(image: Facts, stated: tuple[int, int] | None) -> bool:
-    """Whether an image was turned and its annotation, of the ``stated`` size, was not.
+    """Return whether an image was rotated but its annotation, of the ``stated`` size, was not.
 
-    Only where turning swaps the sides do the sizes show that the annotation fits what is read.
+    The sizes show whether the annotation fits only if the rotation swaps width and height.
     """
     if image.orientation == 1 or image.size is None:
         return False
@@ -167,7 +167,7 @@ def _turned_by(data: bytes, image: np.ndarray | None = None) -> int:
     """Return the tag of an image if OpenCV follows it: in some formats (WebP) it does not."""
     header = _header(data)
     tag = _orientation_tag(header)
-    if tag == 1 or header.format == 'TIFF':  # a TIFF is always turned, whatever one asks for
+    if tag == 1 or header.format == 'TIFF':  # a TIFF is always rotated, whatever the flag
         return tag
     raw = np.frombuffer(data, np.uint8)
     image = cv2.imdecode(raw, cv2.IMREAD_COLOR) if image is None else image
@@ -176,7 +176,7 @@ def _turned_by(data: bytes, image: np.ndarray | None = None) -> int:
 
 
 def _header(data: bytes) -> Image.Image:
-    """The image without its pixels; an RGB stand-in for what Pillow does not know."""
+    """Return the image without its pixels, or an RGB stand-in for what Pillow cannot read."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter('ignore')

@@ -1,4 +1,4 @@
-"""Checks a data set in folders of classes: ImageNet, its relatives, and one's own."""
+"""Checks of a data set with one folder per class: ImageNet, its relatives, and custom ones."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def check_imagenet(
     """Check layout, classes and files.
 
     Args:
-        root: The folder with ``train`` and ``val``, each with a folder a class.
+        root: The folder with ``train`` and ``val``, each with one folder per class.
         quick: Look at all folders, but list a few of them and read a few images only.
         splits: The parts to look at; '' is the root itself, as in ImageNet-V2 and -A.
         num_classes: Labels must be below this number, where given: that of the model.
         labels: How labels follow from the names of folders; see `labels_of`.
         progress: Wraps the loop over images: called with an iterable and its length.
-        workers: Threads that decode; by default one a processor.
+        workers: Number of decoding threads; by default one per processor.
 
     Raises:
         UserError: If ``root`` is not a folder.
@@ -54,7 +54,7 @@ def check_imagenet(
 def _check_classes(
     root: Path, split: str, order: str, num_classes: int | None, report: Report
 ) -> list[str]:
-    """Names of the folders of classes, which may not be all that there should be."""
+    """Return the names of the class folders, which may be incomplete."""
     folder, shown = root / split, Path(split or '.')
     if not folder.is_dir():
         report.add('missing-folder', shown, 'the folder does not exist')
@@ -62,8 +62,8 @@ def _check_classes(
     names = class_names(folder)
     if not names:
         loose = len([file for file in folder.iterdir() if file.suffix.lower() in SUFFIXES])
-        found = f'{loose:,} images lie in it without one' if loose else 'it holds none'
-        report.add('no-class-folders', shown, f'there must be a folder a class; {found}')
+        found = f'{loose:,} images are directly in it' if loose else 'it holds none'
+        report.add('no-class-folders', shown, f'there must be one folder per class; {found}')
         return []
     report.counts[f'{split or "all"} classes'] = len(names)
     known = reference_names(root, names) if split else names

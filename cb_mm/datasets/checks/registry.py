@@ -1,4 +1,4 @@
-"""One door to the checks of data sets: by name, and as train and test use them."""
+"""Entry point to the checks of data sets, by name, as train and test use them."""
 
 from __future__ import annotations
 

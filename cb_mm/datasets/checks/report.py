@@ -1,4 +1,4 @@
-"""What a check of a data set found, for people and for programs."""
+"""What a check of a data set found, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ KINDS: dict[str, Kind] = {
     'missing-folder': Kind('error', 'folder is missing', 'unpack the whole archive'),
     'missing-file': Kind('error', 'file is missing', 'unpack the whole archive'),
     'no-images': Kind('error', 'no image in the folder', 'unpack the whole archive'),
-    'count': Kind('note', 'not the full release', 'nothing, if a part is what you want'),
+    'count': Kind('note', 'not the full release', 'nothing, if you want a part of it'),
     # image files
     'unreadable': Kind('error', 'image cannot be decoded', 'fetch the file again, or remove it'),
     'truncated': Kind('error', 'image is cut short', 'fetch the file again, or remove it'),
@@ -50,15 +50,15 @@ KINDS: dict[str, Kind] = {
     'suffix': Kind('warning', 'image that will not be read', 'rename or convert it to .jpg'),
     'orientation': Kind(
         'error',
-        'image that its EXIF tag turns, and its annotation not',
+        'image that its EXIF tag rotates, but not its annotation',
         'if the annotation fits the pixels as they are stored, remove the tag (exiftool '
         "-Orientation= FILE) or set color_type='color_ignore_orientation' in LoadImageFromFile; if "
-        'it fits what a viewer shows, turn the pixels themselves (mogrify -auto-orient FILE)',
+        'it fits what a viewer shows, rotate the pixels themselves (mogrify -auto-orient FILE)',
     ),
     'name': Kind('warning', 'file name that is not UTF-8', 'rename the file'),
     # folders of classes
     'no-class-folders': Kind(
-        'error', 'images are not in folders of classes', 'sort them into one folder a class'
+        'error', 'images are not in folders of classes', 'sort them into one folder per class'
     ),
     'class-empty': Kind('error', 'class without an image', 'fetch it again, or remove the folder'),
     'class-unknown': Kind('error', 'class that training does not have', 'remove or rename it'),
@@ -74,7 +74,9 @@ KINDS: dict[str, Kind] = {
     'label-alone': Kind('warning', 'label map without an image', 'nothing reads it: remove it'),
     'label-unreadable': Kind('error', 'label map cannot be decoded', 'fetch the file again'),
     'label-colour': Kind(
-        'error', 'label map in colours', 'write one number a pixel, in an 8-bit PNG of one channel'
+        'error',
+        'label map in colours',
+        'write one number per pixel, in an 8-bit PNG of one channel',
     ),
     'label-range': Kind(
         'error',
@@ -91,7 +93,7 @@ KINDS: dict[str, Kind] = {
     'json': Kind('error', 'not a usable JSON file', 'unpack the annotations again'),
     'json-section': Kind('error', 'section missing or not a list', 'write the file again'),
     'json-record': Kind('error', 'record incomplete or of the wrong type', 'fix the record'),
-    'duplicate-id': Kind('error', 'id used twice', 'give every record an id of its own'),
+    'duplicate-id': Kind('error', 'id used twice', 'give every record a unique id'),
     'duplicate-file': Kind('warning', 'image listed twice', 'merge the two records'),
     'no-annotations': Kind('error', 'no annotations at all', 'unpack the annotations again'),
     'class-missing': Kind(
@@ -168,7 +170,7 @@ class Report:
                 self.add('name', folder / name, 'its name is not UTF-8')
 
     def of(self, level: str) -> list[Problem]:
-        """The findings of a level."""
+        """Return the findings of a level."""
         return [problem for problem in self.problems if problem.level == level]
 
     @property
@@ -187,7 +189,7 @@ class Report:
         return not self.errors
 
     def to_dict(self) -> dict:
-        """Everything, as plain data for JSON."""
+        """Return everything as plain data for JSON."""
         return {
             'dataset': self.dataset,
             'root': str(self.root),
@@ -207,7 +209,7 @@ class Report:
         }
 
     def write_json(self, file: str | os.PathLike) -> None:
-        """Write everything to ``file``, whole or not at all.
+        """Write everything to ``file`` atomically.
 
         Raises:
             UserError: If it cannot be written.
@@ -215,7 +217,7 @@ class Report:
         write_atomically(file, json.dumps(self.to_dict(), indent=1))
 
     def text(self, examples: int = 5) -> str:
-        """For people: what was counted, then each kind of finding with a few examples."""
+        """Return a summary: what was counted, then each kind of finding with a few examples."""
         form = 'quick check' if self.quick else 'full check'
         lines = [f'{self.dataset} at {printable(str(self.root))} ({form})']
         lines += [f'  {count:>9,}  {what}' for what, count in self.counts.items()]

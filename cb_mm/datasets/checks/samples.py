@@ -16,7 +16,7 @@ from .report import KINDS
 
 
 class SampleError(UserError):
-    """A sample that cannot be used, and what to do: more than to fetch a file again."""
+    """A sample that cannot be used, with advice beyond fetching the file again."""
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class SampleRules:
 
     Attributes:
         classes: Number of classes; 0 if it is not known.
-        ignored: Labels that count for nothing.
-        turned: Whether images are turned as their EXIF tag says when they are read.
+        ignored: Labels that are ignored.
+        turned: Whether images are rotated by their EXIF tag when they are read.
     """
 
     classes: int = 0
@@ -45,7 +45,7 @@ class SampleRules:
         """Refuse what a step has loaded (the keys ``new``) if it does not fit together.
 
         Raises:
-            UserError: It names the file, what is wrong and, where that is not plain, what to do.
+            UserError: Names the file, what is wrong and, where not obvious, what to do.
         """
         image = results.get('img_path')
         if 'img' in new:
@@ -81,7 +81,7 @@ class SampleRules:
             raise UserError(f'image {image} has a box that is not finite (NaN or infinity).')
 
     def _check_orientation(self, results: dict, size: Any, what: str) -> None:
-        """Refuse an image that was turned, unless its annotation has the size of the turned one."""
+        """Refuse a rotated image, unless its annotation has the rotated size."""
         image = results.get('img_path')
         orientation = exif_orientation(image) if self.turned and image else 1
         height, width = results.get('ori_shape') or results['img'].shape[:2]
@@ -89,7 +89,7 @@ class SampleRules:
         if not turned_apart(facts, size[1::-1] if size else None):
             return
         raise SampleError(
-            f'image {image} has the EXIF orientation {orientation}, so it is turned when it is '
+            f'image {image} has the EXIF orientation {orientation}, so it is rotated when it is '
             f'read; {what} is not. What to do: {KINDS["orientation"].remedy}.'
         )
 
@@ -101,7 +101,7 @@ class SampleRules:
             return
         most = int(wrong.max())
         told = (
-            f'label map {file} has labels that stand for no class: counted from 0, they go up to '
+            f'label map {file} has labels that belong to no class: counted from 0, they go up to '
             f'{most}, and there are {self.classes} classes.'
         )
         if len(wrong) > 1:
@@ -118,7 +118,7 @@ class SampleRules:
 
 
 def _follows_exif(step: Any) -> bool:
-    """Whether a step reads images with a decoder of mmcv that turns them as their tag says."""
+    """Return whether a step reads images with an mmcv decoder that applies the EXIF tag."""
     kind, decoder = (getattr(step, name, None) for name in ('color_type', 'imdecode_backend'))
     return kind in ('color', 'grayscale') and decoder in ('cv2', 'pillow', None)
 
@@ -154,7 +154,7 @@ def _nested(step: Any) -> Iterator[list]:
 
 
 def _is_cut(path: str) -> bool:
-    """Whether a local JPEG ends too early; looks at its last two bytes first."""
+    """Return whether a local JPEG ends too early; check its last two bytes first."""
     with contextlib.suppress(OSError), open(path, 'rb') as stream:
         if stream.read(2) == b'\xff\xd8':
             stream.seek(-2, os.SEEK_END)

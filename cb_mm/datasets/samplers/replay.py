@@ -1,10 +1,10 @@
-"""Randomness without state, so that a killed and resumed training equals an undisturbed one.
+"""Stateless randomness, so that a killed and resumed training equals an uninterrupted one.
 
 What is random about a sample depends on (seed, its place in the stream of samples), and what is
-random in the model at an iteration depends on (seed, iteration, rank). Nothing of it is carried
-from one step to the next, so nothing has to be saved, and it does not matter how many workers
-load the data. mmengine alone restores the weights and the data order, but neither the augmentation
-nor drop path, and its original release loads and throws away all data up to the last iteration.
+random in the model at an iteration depends on (seed, iteration, rank). No random state is carried
+from one step to the next, so nothing has to be saved, and it does not matter how many workers load
+the data. mmengine alone restores the weights and the data order, but neither the augmentation nor
+drop path, and its original release loads and throws away all data up to the last iteration.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ...fileio.safe_text import readable
 
 
 def derive_seed(*parts: object) -> int:
-    """A 32-bit seed that is a fixed function of the parts, in every process and version."""
+    """Derive a 32-bit seed from the parts: the same in every process and version."""
     text = readable(':'.join(map(str, parts))).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=4).digest(), 'little')
 
@@ -48,7 +48,7 @@ class Draw(int):
         return draw
 
     def at(self, index: int) -> Draw:
-        """Another sample in the same place."""
+        """Return another sample in the same place."""
         return Draw(index, self.position)
 
     def __reduce__(self) -> tuple:
@@ -56,7 +56,7 @@ class Draw(int):
 
 
 class _SeededSamples:
-    """Loads a batch from a data set, each sample with its own seed.
+    """Loader of a batch from a data set, each sample with its own seed.
 
     torch's DataLoader calls it as the data set's ``__getitems__``, in whatever process loads. The
     generators of that process are left as they were: without workers it also runs the model.
@@ -83,7 +83,7 @@ class _SeededSamples:
 
 
 def seed_samples(dataset: Any, seed: int) -> None:
-    """Let every sample of a data set that a sampler names by a `Draw` have its own seed."""
+    """Give every sample that a sampler names by a `Draw` its own seed."""
     dataset.__getitems__ = _SeededSamples(dataset, seed)
 
 
@@ -124,7 +124,7 @@ class _ResumedIterator:
     """The batches from iteration ``first`` on.
 
     mmengine's original loop calls `next` once for every iteration it has done, the maintained one
-    calls `skip_iter`; here both cost nothing, since the sampler starts in the right place.
+    calls `skip_iter`; here both are free, since the sampler starts in the right place.
     """
 
     def __init__(self, dataloader: DataLoader, first: int) -> None:
@@ -133,7 +133,7 @@ class _ResumedIterator:
         self.batches = iter(dataloader)
 
     def skip_iter(self, count: int) -> None:
-        """As many calls of `next` at once."""
+        """Do as many calls of `next` at once."""
         self.to_skip -= count
 
     def __iter__(self) -> _ResumedIterator:
@@ -148,12 +148,12 @@ class _ResumedIterator:
 
 @HOOKS.register_module()
 class ReplayHook(Hook):
-    """Seeds every training iteration on its own, and lets a resumed one start at once."""
+    """Seed every training iteration separately, and let a resumed run start at once."""
 
     priority = 'VERY_HIGH'
 
     def before_train_epoch(self, runner: Runner) -> None:
-        """After resuming in the middle of an endless stream, go straight to the right place."""
+        """Go straight to the right place after resuming in the middle of an endless stream."""
         loop = runner.train_loop
         if (
             isinstance(loop, IterBasedTrainLoop)
@@ -163,5 +163,5 @@ class ReplayHook(Hook):
             loop.dataloader_iterator = _ResumedIterator(loop.dataloader, loop.iter)
 
     def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
-        """What the model draws (drop path, dropout, sampled boxes) is this iteration's own."""
+        """Seed what the model draws in this iteration (drop path, dropout, sampled boxes)."""
         _seed_all(derive_seed(runner.seed, 'iteration', runner.iter, runner.rank))

@@ -1,4 +1,4 @@
-"""Sky, mountains, water and ground: what lies behind and under everything else."""
+"""Sky, mountains, water and ground: what is behind and below everything else."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from .canvas import RGB, Camera, Light, Stage, sample_noise
 from .classes import SCENE_LABELS
 
-#: world X and Z of each pixel below the horizon -> mask of the pixels that lie in a region
+#: world X and Z of each pixel below the horizon -> mask of the pixels in a region
 Region = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 # zenith, horizon, tint of the light, depth of the shadows, metres of sight
@@ -23,7 +23,7 @@ _MOODS = {
 
 
 def draw_light(rng: np.random.Generator) -> Light:
-    """A time of day; clear noon is the most common."""
+    """Draw a time of day; clear noon is the most common."""
     zenith, horizon, tint, shadow, haze = _MOODS[
         rng.choice(list(_MOODS), p=(0.45, 0.25, 0.15, 0.15))
     ]
@@ -39,7 +39,7 @@ def draw_light(rng: np.random.Generator) -> Light:
 
 
 def draw_camera(rng: np.random.Generator, shape: tuple[int, int]) -> Camera:
-    """Somewhere between a raised hand and an upper floor, looking level."""
+    """Draw a camera height between a raised hand and an upper floor, looking level."""
     height, width = shape
     return Camera(
         height=float(rng.uniform(1.9, 4.5)),
@@ -50,7 +50,7 @@ def draw_camera(rng: np.random.Generator, shape: tuple[int, int]) -> Camera:
 
 
 def _air(stage: Stage, elevation: np.ndarray, cover: float, drift: np.ndarray) -> np.ndarray:
-    """Colour of the sky, RGB float32 [n, W, 3]; ``elevation`` [n] in picture heights.
+    """Return the colour of the sky, RGB float32 [n, W, 3]; ``elevation`` [n] in picture heights.
 
     Water reflects the same sky: it calls this with the depth below the horizon.
     """
@@ -69,7 +69,7 @@ def _air(stage: Stage, elevation: np.ndarray, cover: float, drift: np.ndarray) -
 
 
 class Backdrop:
-    """Paints the regions of the world: the sky first, then the ground, one surface over another."""
+    """Painter of the regions of the world: first the sky, then layer by layer the ground."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
@@ -80,14 +80,14 @@ class Backdrop:
         self.drift = stage.rng.uniform(0, 256, 2)
 
     def sky(self) -> None:
-        """Everything above the horizon."""
+        """Paint everything above the horizon."""
         rows = slice(0, self.first)
         air = _air(self.stage, self.elevation[rows], self.cover, self.drift)
         self.stage.image[rows] = air
         self.stage.labels[rows] = SCENE_LABELS['sky']
 
     def mountains(self, ridges: int) -> None:
-        """Ranges one behind the other, the far ones paler."""
+        """Paint ranges one behind the other, the far ones paler."""
         stage, rng = self.stage, self.stage.rng
         stage.start('mountain')
         height, width = stage.labels.shape
@@ -113,7 +113,7 @@ class Backdrop:
         self.stage.labels[self.first :][mask] = SCENE_LABELS[label]
 
     def ground(self, label: str, region: Region, colour: RGB, grain: float, pitch: float) -> None:
-        """Cover a region with a textured surface, ``pitch`` tile pixels of texture a metre."""
+        """Cover a region with a textured surface, ``pitch`` tile pixels of texture per metre."""
         light = self.stage.light
         fine = sample_noise(0.8, pitch * self.z, pitch * self.x) / (1 + self.z / 25)
         coarse = sample_noise(0.3, 0.12 * pitch * self.z, 0.12 * pitch * self.x)
@@ -126,7 +126,7 @@ class Backdrop:
         self._lay(label, region(self.x, self.z), surface)
 
     def water(self, region: Region) -> None:
-        """Water mirrors the sky, calm or with ripples."""
+        """Paint water that mirrors the sky, calm or with ripples."""
         surface = _air(self.stage, self.elevation[self.first :], self.cover, self.drift)
         swell = np.float32(self.stage.rng.choice((0.02, 0.06, 0.1)))
         ripples = sample_noise(0.6, 14 * self.z, 3 * self.x) / (1 + self.z / 40)
@@ -134,7 +134,7 @@ class Backdrop:
         self._lay('water', region(self.x, self.z), surface)
 
     def markings(self, region: Region) -> None:
-        """White paint on the road; it is still road."""
+        """Paint white lines on the road; they are still labelled road."""
         mask = region(self.x, self.z)
         paint = np.float32(self.stage.hazed((232, 230, 222), 15.0))
         image = self.stage.image[self.first :]

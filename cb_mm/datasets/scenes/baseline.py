@@ -1,4 +1,4 @@
-"""What a segmentor scores that has learned nothing but which class is the most frequent."""
+"""The score of a segmentor that always predicts the most frequent class."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .classes import SCENE_LABELS
 
 
 def most_frequent_class(root: str | Path) -> tuple[str, float]:
-    """The most frequent class of the scenes' training pictures, and the mIoU of always saying it.
+    """Return the most frequent class of the scenes, and the mIoU of always predicting it.
 
     Args:
         root: The scenes in ADE20K layout.
@@ -30,7 +30,7 @@ def most_frequent_class(root: str | Path) -> tuple[str, float]:
 
 
 def _pixels(folder: Path) -> np.ndarray:
-    """Number of pixels of each label 0 to 255."""
+    """Count the pixels of each label 0 to 255."""
     total = np.zeros(256, np.int64)
     for file in sorted(folder.glob('*.png')):
         total += np.bincount(cv2.imread(str(file), cv2.IMREAD_UNCHANGED).ravel(), minlength=256)

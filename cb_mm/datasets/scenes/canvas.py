@@ -21,7 +21,7 @@ RGB = tuple[float, float, float]
 
 @lru_cache(maxsize=16)
 def noise_tile(roughness: float) -> np.ndarray:
-    """Fractal noise that wraps around, [256, 256], mean 0 and standard deviation 1.
+    """Return fractal noise that wraps around, [256, 256], mean 0 and standard deviation 1.
 
     ``roughness`` 0 is smooth as clouds, 1 is grainy as asphalt.
     """
@@ -33,7 +33,7 @@ def noise_tile(roughness: float) -> np.ndarray:
 
 
 def sample_noise(roughness: float, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """Noise at any coordinates [H, W] (in tile pixels), interpolated and wrapped around."""
+    """Sample noise at any coordinates [H, W] (in tile pixels), interpolated and wrapped."""
     # Wrapped by hand: OpenCV keeps coordinates in 16 bits, and the horizon is far away.
     x, y = (np.float32(v) - _TILE * np.floor(np.float32(v) / _TILE) for v in (columns, rows))
     return cv2.remap(
@@ -55,7 +55,7 @@ class Camera:
     centre: float
 
     def project(self, points: np.ndarray) -> np.ndarray:
-        """World points [n, 3] to pixels [n, 2] (x, y)."""
+        """Project world points [n, 3] to pixels [n, 2] (x, y)."""
         points = np.asarray(points, dtype=np.float64)
         scale = self.focal / np.maximum(points[:, 2], 0.5)
         return np.stack(
@@ -67,11 +67,11 @@ class Camera:
         )
 
     def scale(self, z: float) -> float:
-        """Pixels per metre at distance ``z``."""
+        """Return the pixels per metre at distance ``z``."""
         return self.focal / z
 
     def ground(self, shape: tuple[int, int]) -> tuple[int, np.ndarray, np.ndarray]:
-        """First row below the horizon, and world X and Z [H - first, W] from there on."""
+        """Return the first row below the horizon, and world X and Z [H - first, W] below it."""
         first = min(int(np.ceil(self.horizon)), shape[0] - 1)
         below = np.arange(first, shape[0], dtype=np.float32)[:, None] + 0.5 - self.horizon
         z = (self.height * self.focal / below).astype(np.float32)
@@ -118,7 +118,7 @@ class Stage:
     _owner: int = 0
 
     def start(self, label: str | None, thing: str | None = None, crowd: bool = False) -> None:
-        """From here on, polygons belong to class ``label`` and, if given, to a new ``thing``."""
+        """Assign the next polygons to class ``label`` and, if given, to a new ``thing``."""
         self._label = SCENE_LABELS[label] if label else 0
         self._owner = 0
         if thing:
@@ -126,15 +126,15 @@ class Stage:
             self._owner = len(self.instances)
 
     def hazed(self, colour: RGB, z: float) -> np.ndarray:
-        """``colour`` as seen through ``z`` metres of air, in this light."""
+        """Return ``colour`` as seen through ``z`` metres of air, in this light."""
         clear = np.exp(-z / self.light.haze)
         lit = np.asarray(colour) * np.asarray(self.light.tint)
         return clear * lit + (1 - clear) * np.asarray(self.light.horizon)
 
     def _region(self, polygons: list[np.ndarray]) -> tuple[slice, slice, np.ndarray] | None:
-        """Rows, columns and mask of the pixels inside ``polygons``; None when out of view."""
+        """Return rows, columns and mask of the pixels inside ``polygons``; None if out of view."""
         height, width = self.labels.shape
-        # Far outside the picture the exact place of a corner does not matter, its size would.
+        # Far outside the picture the exact place of a corner does not matter, but overflow would.
         whole = [
             np.clip(np.rint(p), -4 * width, 5 * width).astype(np.int32) for p in polygons if len(p)
         ]
@@ -178,7 +178,7 @@ class Stage:
         self.owners[rows, columns][y, x] = self._owner
 
     def claim(self, polygon: np.ndarray) -> None:
-        """Give what is seen through ``polygon`` to the current class without painting over it."""
+        """Assign what is seen through ``polygon`` to the current class without painting over it."""
         region = self._region([polygon])
         if region is not None:
             rows, columns, mask = region
@@ -186,7 +186,7 @@ class Stage:
             self.owners[rows, columns][mask] = self._owner
 
     def darken(self, polygon: np.ndarray, strength: float) -> None:
-        """Lay a shadow over what is there; classes stay as they are."""
+        """Darken what is there with a shadow; classes are unchanged."""
         region = self._region([polygon])
         if region is not None:
             rows, columns, mask = region
@@ -194,11 +194,11 @@ class Stage:
 
 
 def ellipse(x: float, y: float, rx: float, ry: float, corners: int = 18) -> np.ndarray:
-    """Polygon [corners, 2] of an ellipse in the picture."""
+    """Return the polygon [corners, 2] of an ellipse in the picture."""
     angle = np.linspace(0, 2 * np.pi, corners, endpoint=False)
     return np.stack([x + rx * np.cos(angle), y + ry * np.sin(angle)], axis=1)
 
 
 def bar(x0: float, y0: float, x1: float, y1: float) -> np.ndarray:
-    """Polygon of an upright rectangle in the picture."""
+    """Return the polygon of an upright rectangle in the picture."""
     return np.array([(x0, y0), (x1, y0), (x1, y1), (x0, y1)], dtype=np.float64)

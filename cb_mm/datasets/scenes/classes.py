@@ -2,7 +2,7 @@
 
 The scenes use the label numbers of the real data sets, so that mmseg's ``ADE20KDataset`` and
 mmdet's ``CocoDataset`` read them as they are: with ``metainfo=dict(classes=SCENE_CLASSES)`` they
-pick out these classes alone, without it the full 150 or 80 classes of a real recipe apply.
+pick out these classes only; without it the full 150 or 80 classes of a real recipe apply.
 """
 
 from __future__ import annotations

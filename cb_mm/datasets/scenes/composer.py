@@ -1,4 +1,4 @@
-"""Places objects in the world where the ground fits them, and paints them from far to near."""
+"""Placement of objects where the ground fits them, painted from far to near."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Paint = Callable[..., None]
 
 
 class Composer:
-    """Collects what stands in a scene; nothing overlaps on the ground."""
+    """The objects of a scene; nothing overlaps on the ground."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
@@ -26,20 +26,20 @@ class Composer:
         self._taken: list[tuple[float, float, float, float]] = []
 
     def add(self, z: float, paint: Paint, *more: object) -> None:
-        """Have ``paint(stage, *more)`` called when the turn of distance ``z`` comes."""
+        """Queue ``paint(stage, *more)`` for when painting reaches distance ``z``."""
         self._paints.append((z, paint, more))
 
     def paint_all(self) -> None:
-        """Far to near. The order of equal distances is the order they were added in."""
+        """Paint from far to near; equal distances keep the order in which they were added."""
         for _, paint, more in sorted(self._paints, key=lambda item: -item[0]):
             paint(self.stage, *more)
 
     def take(self, x: float, z: float, wide: float, deep: float) -> None:
-        """Nothing else shall stand on this plot."""
+        """Reserve this plot, so that nothing else is placed on it."""
         self._taken.append((x, z, wide, deep))
 
     def free(self, x: float, z: float, wide: float, deep: float) -> bool:
-        """Whether the plot is free; if so it is taken from now on."""
+        """Return whether the plot is free; if so, reserve it."""
         for ox, oz, ow, od in self._taken:
             if abs(x - ox) < (wide + ow) / 2 and abs(z - oz) < (deep + od) / 2:
                 return False
@@ -47,13 +47,13 @@ class Composer:
         return True
 
     def reach(self, z: float) -> float:
-        """Half the width of the view at distance ``z``, and a little more."""
+        """Return half the width of the view at distance ``z``, plus a small margin."""
         return 0.6 * self.stage.labels.shape[1] / self.stage.camera.scale(z)
 
     def spot(
         self, on: str, near: float, far: float, wide: float, deep: float
     ) -> tuple[float, float] | None:
-        """A free place (X, Z) on ground of class ``on``; all scales are equally likely."""
+        """Draw a free place (X, Z) on ground of class ``on``; all scales are equally likely."""
         height, width = self.stage.labels.shape
         for _ in range(25):
             z = float(np.exp(self.rng.uniform(np.log(near), np.log(far))))
@@ -76,43 +76,43 @@ class Composer:
         size: tuple[float, float],
         *more: object,
     ) -> None:
-        """``count`` objects, as far as there is room, each given ``more`` after its place."""
+        """Place ``count`` objects, as far as there is room, each given ``more`` after its place."""
         for _ in range(count):
             place = self.spot(on, near, far, *size)
             if place:
                 self.add(place[1], paint, *place, *more)
 
     def count(self, low: int, high: int) -> int:
-        """A number of things, ``low`` to ``high``."""
+        """Draw a number of things, ``low`` to ``high``."""
         return int(self.rng.integers(low, high + 1))
 
     def chance(self, share: float) -> bool:
-        """True in that share of the scenes."""
+        """Return True in that share of the scenes."""
         return bool(self.rng.random() < share)
 
     def between(self, low: float, high: float) -> float:
-        """A measure in metres."""
+        """Draw a length in metres."""
         return float(self.rng.uniform(low, high))
 
-    # The members below say what belongs together in every kind of place.
+    # The methods below define what belongs together in every kind of place.
 
     def trees(self, count: int, on: str, near: float, far: float) -> None:
-        """Trees of all sizes."""
+        """Add trees of all sizes."""
         for _ in range(count):
             self.scatter(objects.tree, 1, on, near, far, (2.0, 2.0), self.between(3.5, 9))
 
     def people(self, count: int, on: str, near: float = 6, far: float = 45) -> None:
-        """Single walkers."""
+        """Add single walkers."""
         self.scatter(figures.person, count, on, near, far, (0.7, 0.7))
 
     def signs(self, count: int, on: str) -> None:
-        """Signs of any kind, stop signs being the most common."""
+        """Add signs of any kind, stop signs being the most common."""
         for _ in range(count):
             kind = self.rng.choice(('stop', 'warning', 'board'), p=(0.5, 0.25, 0.25))
             self.scatter(figures.sign, 1, on, 7, 30, (1.2, 0.5), str(kind))
 
     def vehicle(self, x: float, z: float, along: str, buses: float) -> None:
-        """A bus (with the chance ``buses``) or a car, if there is room in the lane."""
+        """Add a bus (with the chance ``buses``) or a car, if there is room in the lane."""
         is_bus = self.chance(buses)
         long = 12.0 if is_bus else 5.6
         plot = (long, 2.0) if along == 'x' else (2.4, long)
@@ -120,7 +120,7 @@ class Composer:
             self.add(z, objects.bus if is_bus else objects.car, x, z, along)
 
     def row_of_buildings(self, side: int, edge: float, near: float, far: float) -> None:
-        """Buildings along a street, wall to wall, with a gap now and then."""
+        """Add buildings along a street, wall to wall, with a gap now and then."""
         z = near
         while z < far:
             depth, height, wide = self.between(8, 18), self.between(5, 24), self.between(8, 14)
@@ -131,7 +131,7 @@ class Composer:
             z += depth + float(self.rng.choice((0.0, 2.5)))
 
     def skyline(self, z: float, density: float) -> None:
-        """Buildings side by side, facing us from distance ``z``."""
+        """Add buildings side by side, facing us from distance ``z``."""
         x = -self.reach(z)
         while x < self.reach(z):
             wide, height, back = self.between(7, 17), self.between(5, 20), self.between(0, 4)
@@ -141,12 +141,12 @@ class Composer:
             x += wide + float(self.rng.choice((0.0, 1.5)))
 
     def meadow(self) -> None:
-        """Grass everywhere; other ground is laid over it."""
+        """Cover everything with grass; other ground is laid over it."""
         tone = np.array((108, 138, 62)) + self.rng.normal(0, 9, 3)
         self.backdrop.ground('grass', lambda x, z: np.full(x.shape, True), tuple(tone), 0.16, 22)
 
     def pave(self, label: str, region: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> None:
-        """Asphalt or flagstones: one family of greys for roads and sidewalks."""
+        """Draw asphalt or flagstones: one family of greys for roads and sidewalks."""
         level = self.between(98, 158)
         grey: RGB = (level, level, level + self.between(-4, 8))
         self.backdrop.ground(label, region, grey, 0.07, 30)

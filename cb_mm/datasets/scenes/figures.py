@@ -1,4 +1,4 @@
-"""The small things of the scenes: people, sheep, signs, lights, fences, and what has no class."""
+"""The small things of the scenes: people, sheep, signs, lights, fences, and objects of no class."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SKINS: tuple[RGB, ...] = ((236, 196, 166), (196, 146, 108), (120, 82, 60), (86, 
 
 
 def _foot(stage: Stage, x: float, z: float) -> tuple[float, float, float]:
-    """Pixel where something stands, and pixels per metre there."""
+    """Return the pixel where something stands, and the pixels per metre there."""
     px, py = stage.camera.project(np.array([(x, 0, z)]))[0]
     return px, py, stage.camera.scale(z)
 
@@ -45,7 +45,7 @@ def _figure(stage: Stage, x: float, z: float) -> None:
 
 
 def person(stage: Stage, x: float, z: float) -> None:
-    """Someone walking."""
+    """Paint someone walking."""
     ground_shadow(stage, x, z, 0.4, 1.7)
     stage.start('person', 'person')
     _figure(stage, x, z)
@@ -67,14 +67,14 @@ def _sheep(stage: Stage, x: float, z: float) -> None:
 
 
 def sheep(stage: Stage, x: float, z: float) -> None:
-    """One sheep."""
+    """Paint one sheep."""
     contact_shadow(stage, x, z, 1.2)
     stage.start('animal', 'sheep')
     _sheep(stage, x, z)
 
 
 def crowd(stage: Stage, x: float, z: float, kind: str) -> None:
-    """A group too close together to tell apart: one annotation for all of it."""
+    """Paint a group too close together to tell apart: one annotation for all of it."""
     n = int(stage.rng.integers(7, 16))
     label, draw, pitch = ('person', _figure, 0.5) if kind == 'person' else ('animal', _sheep, 0.95)
     stage.start(label, kind, crowd=True)
@@ -84,7 +84,7 @@ def crowd(stage: Stage, x: float, z: float, kind: str) -> None:
 
 
 def sign(stage: Stage, x: float, z: float, kind: str) -> None:
-    """A stop sign, a warning sign, or a direction board; only the first is one of COCO's things."""
+    """Paint a stop sign, a warning sign or a direction board; only the first is a COCO thing."""
     px, py, s = _foot(stage, x, z)
     half = max(0.05 * s, 0.8)
     stage.start('signboard', 'stop sign' if kind == 'stop' else None)
@@ -114,7 +114,7 @@ def sign(stage: Stage, x: float, z: float, kind: str) -> None:
 
 
 def streetlight(stage: Stage, x: float, z: float) -> None:
-    """A lamp post with its arm over the road."""
+    """Paint a lamp post with its arm over the road."""
     px, py, s = _foot(stage, x, z)
     inward = -1 if x > 0 else 1
     half = max(0.08 * s, 0.9)
@@ -129,7 +129,7 @@ def streetlight(stage: Stage, x: float, z: float) -> None:
 
 
 def fence(stage: Stage, start: tuple[float, float], end: tuple[float, float]) -> None:
-    """Posts and rails between two points (X, Z) of the ground; the gaps count as fence."""
+    """Paint posts and rails between two ground points (X, Z); the gaps count as fence."""
     camera = stage.camera
     line = np.linspace(start, end, max(2, round(np.hypot(*np.subtract(end, start)) / 1.6) + 1))
     paint = ((196, 188, 172), (126, 96, 66), (232, 230, 224))[stage.rng.integers(3)]
@@ -151,7 +151,7 @@ def fence(stage: Stage, start: tuple[float, float], end: tuple[float, float]) ->
 
 
 def balloon(stage: Stage, x: float, y: float, size: float) -> None:
-    """A hot-air balloon at a place in the picture: a thing that no class names."""
+    """Paint a hot-air balloon, a thing that belongs to no class."""
     stage.start(None)
     colours = stage.rng.permutation(len(PAINTS))[:2]
     basket = bar(x - 0.16 * size, y + 1.3 * size, x + 0.16 * size, y + 1.55 * size)
@@ -164,7 +164,7 @@ def balloon(stage: Stage, x: float, y: float, size: float) -> None:
 
 
 def bin_(stage: Stage, x: float, z: float) -> None:
-    """A litter bin, which no class names either."""
+    """Paint a litter bin, which belongs to no class either."""
     px, py, s = _foot(stage, x, z)
     contact_shadow(stage, x, z, 0.6)
     stage.start(None)

@@ -12,27 +12,27 @@ from .painter import SPLITS, Scene, ThingMask
 # is an eighth of one.
 _MAGNIFY = 4
 
-#: Smaller than this (in pixels), people do not outline a thing either.
+#: Things smaller than this (in pixels) are not annotated; human annotators skip them too.
 MIN_AREA = 12.0
 
 
 def jpeg(image: np.ndarray) -> bytes:
-    """RGB uint8 [H, W, 3] as a JPEG file."""
+    """Encode RGB uint8 [H, W, 3] as a JPEG file."""
     return cv2.imencode('.jpg', image[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, 92])[1].tobytes()
 
 
 def png(labels: np.ndarray) -> bytes:
-    """Labels uint8 [H, W] as a one-channel PNG file."""
+    """Encode labels uint8 [H, W] as a one-channel PNG file."""
     return cv2.imencode('.png', labels)[1].tobytes()
 
 
 def coco_image_id(split: str, index: int) -> int:
-    """Sparse, as COCO's are, never shared by the two splits, and independent of their sizes."""
+    """Return a sparse id as in COCO, never shared by the two splits, whatever their sizes."""
     return 37 * index + (9, 22)[SPLITS.index(split)]
 
 
 def coco_image(split: str, index: int, size: tuple[int, int]) -> dict:
-    """The ``images`` record of a scene."""
+    """Return the ``images`` record of a scene."""
     number = coco_image_id(split, index)
     return {
         'license': 1,
@@ -44,7 +44,7 @@ def coco_image(split: str, index: int, size: tuple[int, int]) -> dict:
 
 
 def rle(mask: np.ndarray) -> dict:
-    """COCO's uncompressed run lengths: down the columns, starting with a run of background."""
+    """Return COCO's uncompressed run lengths: down the columns, starting with background."""
     flat = np.concatenate([[0], mask.ravel(order='F').astype(np.int8), [0]])
     edges = np.flatnonzero(np.diff(flat))
     runs = np.diff(np.concatenate([[0], edges, [mask.size]]))
@@ -54,7 +54,7 @@ def rle(mask: np.ndarray) -> dict:
 
 
 def polygons(mask: np.ndarray) -> list[list[float]]:
-    """Outlines of a mask in COCO's form, [x0, y0, x1, y1, ...] each, holes filled."""
+    """Return the outlines of a mask in COCO's form, [x0, y0, x1, y1, ...] each, holes filled."""
     left, top, width, height = cv2.boundingRect(mask.view(np.uint8))
     if not width:
         return []
@@ -76,7 +76,7 @@ def _shoelace(ring: list[float]) -> float:
 
 
 def _annotation(thing: ThingMask) -> dict | None:
-    """Outline, area and box of a thing; None when too little of it is in view."""
+    """Return outline, area and box of a thing; None when too little of it is in view."""
     if thing.crowd:
         rows, columns = np.nonzero(thing.mask)
         area = float(len(rows))
@@ -103,7 +103,7 @@ def _annotation(thing: ThingMask) -> dict | None:
 
 
 def coco_annotations(scene: Scene, image_id: int) -> list[dict]:
-    """The ``annotations`` records of a scene; their ids follow from the image's."""
+    """Return the ``annotations`` records of a scene; their ids follow from the image's."""
     found = [record for thing in scene.things if (record := _annotation(thing))]
     return [
         {**record, 'image_id': image_id, 'id': 1000 * image_id + number}
@@ -112,7 +112,7 @@ def coco_annotations(scene: Scene, image_id: int) -> list[dict]:
 
 
 def coco_document(images: list[dict], annotations: list[dict]) -> dict:
-    """An instances file. No date in it: the same seed must give the same bytes."""
+    """Return an instances file, without a date: the same seed must give the same bytes."""
     return {
         'info': {'description': 'Procedural scenes in the layout of COCO 2017', 'version': '1.0'},
         'licenses': [{'id': 1, 'name': 'Apache License 2.0', 'url': ''}],

@@ -13,7 +13,7 @@ Face = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 def ground_shadow(stage: Stage, x: float, z: float, width: float, height: float) -> None:
-    """Shadow of an upright object on the ground, falling away from the sun."""
+    """Cast the shadow of an upright object on the ground, away from the sun."""
     away = -stage.light.side * 0.55 * height
     depth = 0.18 * height + 0.3 * width
     corners = [
@@ -26,7 +26,7 @@ def ground_shadow(stage: Stage, x: float, z: float, width: float, height: float)
 
 
 def contact_shadow(stage: Stage, x: float, z: float, width: float) -> None:
-    """The dark patch right under something that stands on the ground."""
+    """Paint the dark patch right under something that stands on the ground."""
     (px, py) = stage.camera.project(np.array([(x, 0, z)]))[0]
     scale = stage.camera.scale(z)
     stage.darken(ellipse(px, py, 0.62 * width * scale, 0.16 * width * scale), 1.1)
@@ -47,7 +47,7 @@ class Box:
         self.x, self.y, self.z, self.inset = x, y, z, inset
 
     def _point(self, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
-        """World points from fractions across (a), up (b) and ahead (c)."""
+        """Return world points from fractions across (a), up (b) and ahead (c)."""
         (x0, x1), (y0, y1), (z0, z1) = self.x, self.y, self.z
         ix, iz = self.inset[0] * b, self.inset[1] * b
         return np.stack(
@@ -60,7 +60,7 @@ class Box:
         )
 
     def faces(self) -> list[tuple[Face, float]]:
-        """The faces the camera sees, in painting order, each with how brightly it is lit."""
+        """Return the visible faces in painting order, each with how brightly it is lit."""
         sunny = self.stage.light.side
         strength = self.stage.light.shadow
         seen: list[tuple[Face, float]] = []
@@ -74,12 +74,12 @@ class Box:
         return seen
 
     def quad(self, face: Face, u0: float, u1: float, v0: float, v1: float) -> np.ndarray:
-        """A rectangle on a face, in pixels [4, 2]."""
+        """Return a rectangle on a face, in pixels [4, 2]."""
         u, v = np.array([u0, u1, u1, u0]), np.array([v0, v0, v1, v1])
         return self.stage.camera.project(face(u, v))
 
     def paint(self, colour: RGB, grain: float = 0.04) -> None:
-        """All visible faces in one colour, each in its own light."""
+        """Paint all visible faces in one colour, each in its own light."""
         for face, light in self.faces():
             lit = tuple(light * c for c in colour)
             self.stage.fill([self.quad(face, 0, 1, 0, 1)], lit, self.z[0], grain, shade=0.05)
@@ -87,7 +87,7 @@ class Box:
     def panes(
         self, colour: RGB, columns: int, rows: int, low: float = 0.0, high: float = 1.0
     ) -> None:
-        """A grid of windows between the heights ``low`` and ``high`` of each upright face."""
+        """Paint a grid of windows between the heights ``low`` and ``high`` of each upright face."""
         for face, light in self.faces():
             if light > 1.1:  # the top
                 continue
@@ -109,7 +109,7 @@ class Box:
 
 
 def building(stage: Stage, x: tuple[float, float], z: float, depth: float, height: float) -> None:
-    """A house or a tower block with rows of windows."""
+    """Paint a house or a tower block with rows of windows."""
     rng = stage.rng
     stage.start('building')
     tones = [(178, 122, 98), (201, 180, 150), (150, 152, 158), (214, 206, 190), (128, 96, 84)]
@@ -127,7 +127,7 @@ def building(stage: Stage, x: tuple[float, float], z: float, depth: float, heigh
 
 
 def _wheels(stage: Stage, box: Box, radius: float, along: str) -> None:
-    """Wheels on the long side that is in view, and the two nearest ones seen end on."""
+    """Paint the wheels on the long side in view, and the two nearest ones seen end on."""
     (x0, x1), (z0, z1) = box.x, box.z
     angle = np.linspace(0, 2 * np.pi, 14, endpoint=False)
     up = radius + radius * np.sin(angle)
@@ -161,7 +161,7 @@ PAINTS: tuple[RGB, ...] = (
 
 
 def _body(stage: Stage, x: float, z: float, along: str, wheels: bool, lift: float) -> None:
-    """Hull and cabin. Cars and motor boats share it: what lies under it tells them apart."""
+    """Paint hull and cabin, shared by cars and motor boats: only what is below tells them apart."""
     rng = stage.rng
     length, width = rng.uniform(3.8, 4.8), 1.8
     across, ahead = (length, width) if along == 'x' else (width, length)
@@ -189,7 +189,7 @@ def _body(stage: Stage, x: float, z: float, along: str, wheels: bool, lift: floa
 
 
 def car(stage: Stage, x: float, z: float, along: str) -> None:
-    """A car; a third of them stand so low that no wheel shows."""
+    """Paint a car; a third of them sit so low that no wheel shows."""
     low = stage.rng.random() < 0.33
     ground_shadow(stage, x, z, 4.2 if along == 'x' else 1.8, 1.4)
     contact_shadow(stage, x, z, 4.4 if along == 'x' else 2.0)
@@ -198,7 +198,7 @@ def car(stage: Stage, x: float, z: float, along: str) -> None:
 
 
 def bus(stage: Stage, x: float, z: float, along: str) -> None:
-    """A bus: windows in rows like a building's, but on the road."""
+    """Paint a bus: windows in rows like a building's, but on the road."""
     rng = stage.rng
     across, ahead = (10.5, 2.5) if along == 'x' else (2.5, 10.5)
     ground_shadow(stage, x, z, across, 3.0)
@@ -212,7 +212,7 @@ def bus(stage: Stage, x: float, z: float, along: str) -> None:
 
 
 def boat(stage: Stage, x: float, z: float) -> None:
-    """A sailing boat, or a motor boat with a car's body."""
+    """Paint a sailing boat, or a motor boat with a car's body."""
     rng, camera = stage.rng, stage.camera
     px, py = camera.project(np.array([(x, 0, z)]))[0]
     s = camera.scale(z)
@@ -235,7 +235,7 @@ def boat(stage: Stage, x: float, z: float) -> None:
 
 
 def tree(stage: Stage, x: float, z: float, height: float) -> None:
-    """A broad-leaved tree of many clumps, or a conifer of stacked tiers."""
+    """Paint a broad-leaved tree of many clumps, or a conifer of stacked tiers."""
     rng = stage.rng
     px, py = stage.camera.project(np.array([(x, 0, z)]))[0]
     s = stage.camera.scale(z) * height

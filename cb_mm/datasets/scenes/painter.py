@@ -1,4 +1,4 @@
-"""Composes one scene from a seed: a street, a crossing road, the country, or a shore.
+"""Composition of one scene from a seed: a street, a crossing road, the country, or a shore.
 
 Objects stand on a flat world seen by a level camera and are painted from far to near, so that
 size, overlap and place in the picture all follow from where they stand. Some classes are told
@@ -42,7 +42,7 @@ class Scene:
 
 
 def _finish(stage: Stage, rng: np.random.Generator, size: tuple[int, int]) -> np.ndarray:
-    """What the lens and the sensor add: darker corners, exposure, noise."""
+    """Add what the lens and the sensor add: darker corners, exposure, noise."""
     height, width = size
     image = cv2.resize(stage.image, (width, height), interpolation=cv2.INTER_AREA)
     rows = np.linspace(-1, 1, height, dtype=np.float32)[:, None]

@@ -11,7 +11,7 @@ from .composer import Composer
 
 
 def _street(c: Composer) -> None:
-    """A road running away from us between sidewalks and buildings, or along a canal."""
+    """Compose a road running away from us between sidewalks and buildings, or along a canal."""
     c.meadow()
     half, walk = float(c.rng.choice((3.3, 5.2))), c.between(2.2, 3.4)
     x0 = half * c.between(-0.6, 0.6)
@@ -48,7 +48,7 @@ def _street(c: Composer) -> None:
 
 
 def _crossing(c: Composer) -> None:
-    """A road from left to right, seen from beside it."""
+    """Compose a road from left to right, seen from beside it."""
     c.meadow()
     near, half, walk = c.between(7, 14), float(c.rng.choice((3.4, 6.0))), 2.6
     middle, behind = near + walk + half, near + 2 * (walk + half)
@@ -75,7 +75,7 @@ def _crossing(c: Composer) -> None:
 
 
 def _country(c: Composer) -> None:
-    """Meadows, a winding road or a lake, sheep, fences and a few houses."""
+    """Compose meadows, a winding road or a lake, sheep, fences and a few houses."""
     c.meadow()
     if c.chance(0.4):
         lx, lz, rx, rz = c.between(-25, 25), c.between(25, 60), c.between(12, 40), c.between(8, 18)

@@ -4,7 +4,7 @@
 the two data sets: each is a ``data_root`` for mmseg's ``ADE20KDataset`` or mmdet's ``CocoDataset``.
 
 The same arguments give the same bytes (with the same versions of NumPy and OpenCV), and picture k
-does not depend on how many are made. The folder appears whole or not at all.
+does not depend on how many are made. The folder is written atomically.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .classes import SCENE_LABELS
 from .files import coco_annotations, coco_document, coco_image, jpeg, png
 from .painter import SPLITS, paint_scene
 
-#: Raised whenever the same arguments give other pictures than before.
+#: Incremented whenever the same arguments give different pictures than before.
 SCENES_VERSION = 1
 
 #: Height and width of the pictures.
@@ -30,13 +30,13 @@ SCENE_SIZE = (192, 256)
 
 MARKER = 'scenes.json'
 
-#: takes the indices still to do and says how far it is while they are consumed (as tqdm does)
+#: takes the indices to do and shows progress while they are consumed (as tqdm does)
 Progress = Callable[[Iterable], Iterable]
 
 
 @dataclass(frozen=True)
 class ScenePaths:
-    """Where the data set lies: each of the two is a ``data_root``."""
+    """Where the data set is: each of the two is a ``data_root``."""
 
     root: Path
 
@@ -62,7 +62,7 @@ def write_scenes(
     """Write the data set to ``root``, or return at once if it is there already.
 
     Args:
-        root: The folder to make. It may exist if it is empty or holds this very data set.
+        root: The folder to make. It may exist if it is empty or holds exactly this data set.
         train: Number of training pictures.
         val: Number of validation pictures.
         size: Height and width in pixels, at least 32 each.
@@ -125,7 +125,7 @@ def _check_arguments(train: int, val: int, size: tuple[int, int], seed: int) -> 
 
 
 def _already_there(root: Path, wanted: dict) -> bool:
-    """True if ``root`` holds the wanted data set whole; an error if it holds anything else."""
+    """Return True if ``root`` holds the complete data set; raise if it holds anything else."""
     if not root.exists():
         return False
     if not root.is_dir():
@@ -158,7 +158,7 @@ def _already_there(root: Path, wanted: dict) -> bool:
 
 
 def _weigh(root: Path) -> tuple[int, int]:
-    """Number and total size of the files in the two layouts (the marker and strays aside)."""
+    """Return the number and total size of the files in the two layouts (no marker, no strays)."""
     files = [
         Path(folder, name)
         for part in ('ade20k', 'coco')
@@ -170,7 +170,7 @@ def _weigh(root: Path) -> tuple[int, int]:
 
 
 def _sweep_up(root: Path) -> None:
-    """Remove what a killed process of this machine left behind while writing this very folder."""
+    """Remove what a killed process on this machine left behind while writing this folder."""
     for left in root.parent.glob(f'.{root.name}.partial-{socket.gethostname()}-*'):
         pid = left.name.rpartition('-')[2]
         if not pid.isdigit() or int(pid) == os.getpid():
@@ -180,7 +180,7 @@ def _sweep_up(root: Path) -> None:
         except ProcessLookupError:
             shutil.rmtree(left, ignore_errors=True)
         except OSError:
-            continue  # it lives, but is not ours
+            continue  # alive, but owned by someone else
 
 
 def _write_all(
