@@ -2,7 +2,7 @@
 # make demo    build the environment, then train and test on embedded data
 # make test    build the environment, then run the full test suite
 # make bench   build the environment, then run every benchmark that needs no data: benchmarks/results
-# make lint    build the environment, then run ruff
+# make lint    build the environment, then run ruff and import-linter
 #
 # FAMILY=openmmlab uses the original OpenMMLab releases, in a separate environment.
 # PYTHON=python3.12 chooses the interpreter.
@@ -64,6 +64,7 @@ bench: env
 lint: env
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-logo
 
 clean:
 	rm -rf .venv .venv-openmmlab build *.egg-info .pytest_cache .ruff_cache

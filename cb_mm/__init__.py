@@ -9,9 +9,11 @@ import sys as _sys
 from importlib.util import find_spec as _find_spec
 from itertools import pairwise as _pairwise
 
+from . import _old_names
 from .version import __version__
 
 __all__ = ['__version__', 'add_context_broadcast', 'remove_context_broadcast']
+__path__.append(_old_names.folder())
 
 
 def _running_doctor() -> bool:
@@ -41,7 +43,7 @@ def _register() -> None:
         from .datasets.samplers import replay  # noqa: F401
         from .engine.hooks import mean_loss  # noqa: F401
         from .engine.hooks import provenance as provenance_hook  # noqa: F401
-        from .engine.optim import bfloat16  # noqa: F401
+        from .engine.optim import bfloat16, layer_decay  # noqa: F401
     except (ImportError, RuntimeError) as error:  # RuntimeError: torch and torchvision differ
         raise ImportError(
             f'cb_mm cannot start here: {error}\n'

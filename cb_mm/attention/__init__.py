@@ -5,6 +5,7 @@ statistics; ``load_subject`` brings a model from a config or from timm. The tool
 ``visualize_attention.py`` and ``analyze_attention.py`` are built on these.
 """
 
+from .. import _old_names
 from .capture import LayerAttention, capture, find_attention
 from .statistics import LayerMeasure, Running, ScaleStatistics, measure, scale_statistics
 from .subject import Subject, load_subject
@@ -23,3 +24,4 @@ __all__ = [
     'measure',
     'scale_statistics',
 ]
+__path__.append(_old_names.folder('attention'))

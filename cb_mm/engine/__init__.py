@@ -1,1 +1,1 @@
-"""engine."""
+"""From a config to a run that trains; testing is in ``robustness``, weights in ``checkpoints``."""

@@ -1,1 +1,1 @@
-"""evaluation."""
+"""Metrics that configs name; sweeps over corruptions are in ``robustness``."""

@@ -1,6 +1,6 @@
 """Backbones, pyramid and heads. Importing this package registers them with mmengine."""
 
-from ..engine.optim.layer_decay import ViTLayerDecayConstructor
+from .. import _old_names
 from .backbones import local_vit  # noqa: F401  (importing registers)
 from .backbones import with_cb as with_broadcast  # noqa: F401
 from .backbones.timm_cb import TimmCB
@@ -8,4 +8,5 @@ from .backbones.vit import ViTCB
 from .heads import mmseg_registration as mmseg_parts  # noqa: F401  (importing registers)
 from .necks.feature_pyramid import FeaturePyramid
 
-__all__ = ['FeaturePyramid', 'TimmCB', 'ViTCB', 'ViTLayerDecayConstructor']
+__all__ = ['FeaturePyramid', 'TimmCB', 'ViTCB']
+__path__.append(_old_names.folder('models'))

@@ -1,5 +1,6 @@
 """Testing a model on clean and corrupted images, with statistics that say what they measure."""
 
+from .. import _old_names
 from .attacks.fgsm import attack_loss, fgsm
 from .report import write_report
 from .results_file import read_results
@@ -29,3 +30,4 @@ __all__ = [
     'sweep',
     'write_report',
 ]
+__path__.append(_old_names.folder('robustness'))

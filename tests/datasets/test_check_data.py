@@ -18,10 +18,7 @@ from PIL import Image
 from pycocotools import mask as coco_mask
 from tool import main_of
 
-from cb_mm.datasets import require, write_scenes
-from cb_mm.datasets.checks import ade20k as check_ade20k
-from cb_mm.datasets.checks import coco as check_coco
-from cb_mm.datasets.checks import registry as check
+from cb_mm.datasets import check, check_ade20k, check_coco, require, write_scenes
 from cb_mm.datasets.checks.coco_records import _unpack
 from cb_mm.datasets.checks.files import exif_orientation
 from cb_mm.datasets.checks.report import KINDS
@@ -609,9 +606,9 @@ def test_quick_reads_names_of_all_files_but_few_of_them(ade):
 
 
 def test_quick_looks_at_both_ends_of_a_large_annotation_file(coco, monkeypatch):
-    from cb_mm.datasets.checks import coco as module_function
+    from cb_mm.datasets.checks import coco as module
 
-    monkeypatch.setitem(module_function.__globals__, 'QUICK_JSON_BYTES', 100)
+    monkeypatch.setattr(module, 'QUICK_JSON_BYTES', 100)
     assert check_coco(coco, quick=True).ok
     cut(coco / JSON, 0.9)
     assert [p.kind for p in check_coco(coco, quick=True).errors] == ['json']

@@ -17,15 +17,15 @@ pytest.importorskip('mmpretrain', reason='classification needs mmpretrain')
 
 from timm.data.real_labels import RealLabelsImagenet
 
-from cb_mm.datasets.checks import registry as check
+from cb_mm.datasets import check
 from cb_mm.datasets.class_labels import imagenet_synsets, labels_of
-from cb_mm.datasets.classification import (
+from cb_mm.errors import UserError
+from cb_mm.evaluation.classification import (
     CIFAR100Images,
     ClassFolders,
     LabelSetAccuracy,
     ReplayRepeatSampler,
 )
-from cb_mm.errors import UserError
 from cb_mm.evaluation.label_set_accuracy import read_real_labels
 from cb_mm.models import ViTCB
 
@@ -315,7 +315,7 @@ def test_nothing_else_imports_mmpretrain():
     code = """
 import sys, cb_mm, cb_mm.engine.training, cb_mm.robustness, cb_mm.datasets
 # The guard looks at one flag of mmpretrain; its models stay out.
-assert not {'cb_mm.datasets.classification', 'mmpretrain.models'} & set(sys.modules)
+assert not {'cb_mm.evaluation.classification', 'mmpretrain.models'} & set(sys.modules)
 """
     done = subprocess.run([sys.executable, '-c', code], env=environment(), capture_output=True)
     assert done.returncode == 0, done.stderr

@@ -1,1 +1,1 @@
-"""samplers."""
+"""The order of samples, and their random numbers, as functions of the seed."""

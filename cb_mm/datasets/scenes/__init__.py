@@ -1,1 +1,1 @@
-"""scenes."""
+"""The embedded data set: drawing it and writing it; nothing about reading it."""

@@ -1,1 +1,1 @@
-"""hooks."""
+"""Hooks for mmengine's Runner, all registered; configs name them."""

@@ -1,1 +1,1 @@
-"""optim."""
+"""Optimizer wrappers and their constructors; schedules are in ``configs``."""

@@ -1,1 +1,1 @@
-"""attention."""
+"""Attention layers that models are built of; measuring attention is in ``cb_mm.attention``."""

@@ -1,1 +1,1 @@
-"""backbones."""
+"""Vision Transformers that mmseg and mmdet can name as a backbone."""

@@ -1,1 +1,1 @@
-"""necks."""
+"""From the one scale of a ViT to the scales that dense heads expect."""

@@ -9,7 +9,7 @@ ends, both advance at every iteration, and there is no weight averaging.
 _base_ = ['../runtime.py']
 
 # The second import needs mmpretrain, which only classification uses.
-custom_imports = dict(imports=['cb_mm', 'cb_mm.datasets.classification'])
+custom_imports = dict(imports=['cb_mm', 'cb_mm.evaluation.classification'])
 
 optim_wrapper = dict(
     type='OptimWrapper',

@@ -1,0 +1,1 @@
+"""Old names of modules in ``cb_mm.attention``, which looks here last."""

@@ -1,0 +1,1 @@
+"""Old names of modules in ``cb_mm.robustness``, which looks here last."""
