@@ -372,8 +372,7 @@ def checked_data(bench: Bench) -> Iterator[bool]:
     """Damage ADE20K and COCO data; tools/check_data.py must find and name the fault."""
     import test_check_data as cases
 
-    from cb_mm.datasets import check_coco
-    from cb_mm.datasets.checks import ade20k as check_ade20k
+    from cb_mm.datasets import check_ade20k, check_coco
 
     for name, faults, check in (
         ('ade20k', cases.ADE_FAULTS, check_ade20k),

@@ -20,10 +20,10 @@ from cb_mm.datasets import (
     SCENE_PALETTE,
     SCENE_THING_CLASSES,
     SCENE_THINGS,
+    check_ade20k,
     check_coco,
     write_scenes,
 )
-from cb_mm.datasets.checks import ade20k as check_ade20k
 from cb_mm.datasets.scenes.classes import COCO_CATEGORIES
 from cb_mm.datasets.scenes.files import coco_annotations, polygons, rle
 from cb_mm.datasets.scenes.painter import paint_scene
