@@ -8,6 +8,7 @@ Examples:
   python benchmarks/mutation.py survey              # which test enters which function: once
   python benchmarks/mutation.py run --count 25      # faults per area; resumes where it stopped
   python benchmarks/mutation.py run --again         # those that survived, with the tests of now
+  python benchmarks/mutation.py check               # do the tests that killed pass without?
   python benchmarks/mutation.py report              # mutation.json, mutation.md
 
 The tests that enter the function with the fault run first, cheapest first, then the others of
@@ -52,7 +53,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument('job', choices=('survey', 'run', 'report'))
+    parser.add_argument('job', choices=('survey', 'run', 'check', 'report'))
     add = parser.add_argument
     add('--work', type=Path, default=Path('work_dirs/mutation'), metavar='DIR',
         help='the survey, the verdicts, the copies')  # fmt: skip
@@ -74,7 +75,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parse(argv)
     args.work = args.work.resolve()
     args.work.mkdir(parents=True, exist_ok=True)
-    {'survey': survey, 'run': run, 'report': report}[args.job](args)
+    {'survey': survey, 'run': run, 'check': check, 'report': report}[args.job](args)
     return 0
 
 
@@ -114,8 +115,10 @@ def survey(args: argparse.Namespace) -> None:
 
 
 def read_survey(work: Path) -> list[Test]:
-    """Every test that is known."""
-    return [Test(**line) for line in _lines(work / 'survey.jsonl')]
+    """Every test that is known and still there."""
+    tests = [Test(**line) for line in _lines(work / 'survey.jsonl')]
+    there = {name for name in {test.file for test in tests} if (REPO / name).exists()}
+    return [test for test in tests if test.file in there]
 
 
 def _lines(file: Path) -> list[dict]:
@@ -233,12 +236,44 @@ def judge(mutant: mutants.Mutant, tree: Path, tests: list[Test]) -> dict:
         code = forked_pytest.run(tree, names, log, plugin, 4 * expected + 120) if tests else 5
     finally:
         file.write_bytes(source)
-    by = note.read_text() if note.exists() else {-9: 'never ends', 5: 'no test'}.get(code, '')
+    by = (
+        note.read_text().splitlines()[0]
+        if note.exists()
+        else {-9: 'never ends', 5: 'no test'}.get(code, '')
+    )
     verdict = 'survived' if code in (0, 5) else 'killed'
     if verdict == 'killed' and not by:
         by = f'exit code {code}'
     seconds = round(time.monotonic() - begin, 1)
     return {'verdict': verdict, 'by': by, 'tests': len(tests), 'seconds': seconds}
+
+
+def check(args: argparse.Namespace) -> None:
+    """Run every test that killed a mutant without one: where it fails, it proves nothing.
+
+    Such a test is left out from then on, and its mutants count as survivors until --again.
+    """
+    tree, note = copy_tree(args.work, 0), args.work / 'failed.txt'
+    verdicts = read_verdicts(args.work)
+    killers = sorted({row['by'] for row in verdicts.values() if '::' in row['by']})
+    files = sorted({name.partition('::')[0] for name in killers})
+    files = [name for name in files if (tree / name).exists()]
+    note.unlink(missing_ok=True)
+    forked_pytest.warm_up(tree)
+    plugin = forked_pytest.Chosen(tree, killers, note, stop=False)
+    code = forked_pytest.run(tree, files, args.work / 'check.log', plugin, 3600)
+    failed = set(note.read_text().splitlines()) if note.exists() else set()
+    print(f'{len(killers)} tests killed; without a mutant {len(failed)} fail (exit code {code})')
+    lines = _lines(args.work / 'survey.jsonl')
+    for line in lines:
+        if line['id'] in failed:
+            line['outcome'] = 'failed'
+    (args.work / 'survey.jsonl').write_text('\n'.join(map(json.dumps, lines)) + '\n')
+    with (args.work / 'verdicts.jsonl').open('a') as stream:
+        for row in verdicts.values():
+            if row['by'] in failed or row['by'].startswith('exit code'):
+                row = {**row, 'verdict': 'survived', 'by': 'to be judged again'}
+                stream.write(json.dumps(row) + '\n')
 
 
 def read_verdicts(work: Path) -> dict[str, dict]:

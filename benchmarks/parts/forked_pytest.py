@@ -159,12 +159,10 @@ def _cpu() -> float:
 
 
 class Chosen:
-    """A plugin that keeps the chosen tests, in their order, and notes the first that fails."""
+    """A plugin that keeps the chosen tests, in their order, and notes those that fail."""
 
-    stop = True
-
-    def __init__(self, tree: Path, order: Sequence[str], note: Path) -> None:
-        self.tree, self.note = tree, note
+    def __init__(self, tree: Path, order: Sequence[str], note: Path, stop: bool = True) -> None:
+        self.tree, self.note, self.stop = tree, note, stop
         self.places = {name: place for place, name in enumerate(order)}
 
     def pytest_collection_modifyitems(self, items: list) -> None:
@@ -177,6 +175,7 @@ class Chosen:
         items.sort(key=lambda item: self.places[item.nodeid])
 
     def pytest_runtest_logreport(self, report: object) -> None:
-        """Note the test that fails."""
+        """Note a test that fails."""
         if report.failed:
-            self.note.write_text(report.nodeid)
+            with self.note.open('a') as stream:
+                stream.write(f'{report.nodeid}\n')
