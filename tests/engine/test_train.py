@@ -70,6 +70,7 @@ def undisturbed(tmp_path_factory, scenes):
     return folder, done
 
 
+@pytest.mark.slow
 def test_trains_validates_and_says_what_it_does(undisturbed, scenes):
     folder, done = undisturbed
     for words in ('config', 'small.py (demo schedule, 6 iterations)', 'cpu × 1', 'lr       0.0005',
@@ -82,6 +83,7 @@ def test_trains_validates_and_says_what_it_does(undisturbed, scenes):
     assert list(logged(folder / 'work', 'mIoU')) == [6]
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_equals_undisturbed(undisturbed, scenes, tmp_path):
     """With other numbers of workers, and with the newest checkpoint cut off by the kill."""
     whole, _ = undisturbed
@@ -131,6 +133,7 @@ train_dataloader = dict(dataset=dict(pipeline=plain_pipeline))
 """
 
 
+@pytest.mark.slow
 def test_two_processes_equal_one(tmp_path, scenes):
     write_config(tmp_path, SMALL_UPERNET, 'base.py')
     config = write_config(tmp_path, "_base_ = ['base.py']\n" + PLAIN)
@@ -159,6 +162,7 @@ def detector(tmp_path_factory, scenes):
     return folder, done
 
 
+@pytest.mark.slow
 def test_mask_rcnn_trains_and_validates(detector):
     folder, done = detector
     assert 'coco/segm_mAP' in done.stdout
@@ -166,6 +170,7 @@ def test_mask_rcnn_trains_and_validates(detector):
     assert all(0 < value < 50 for value in logged(folder / 'work').values())
 
 
+@pytest.mark.slow
 def test_epochs_resume_exactly(detector, scenes, tmp_path):
     """Stopped after the first epoch, the second one comes out the same."""
     folder, _ = detector
@@ -178,6 +183,7 @@ def test_epochs_resume_exactly(detector, scenes, tmp_path):
     assert_same(a['optimizer'], b['optimizer'])
 
 
+@pytest.mark.slow
 def test_inferencers_of_mmseg_and_mmdet(undisturbed, detector, scenes, tmp_path):
     """Scripts that know only mmseg or mmdet, from another folder."""
     segment, detect = undisturbed[0], detector[0]
@@ -200,6 +206,7 @@ print('ok')
     assert done.stdout.strip().endswith('ok')
 
 
+@pytest.mark.slow
 def test_real_recipes_on_real_files(shared, tmp_path):
     """The leaf configs, with real weights, on real images; smaller crops to spare the CPU."""
     weights = shared / 'weights' / 'vit_tiny_patch16_224_in1k.safetensors'
@@ -276,6 +283,7 @@ def test_mistakes_get_one_clear_message(words, message, scenes, tmp_path, capsys
     assert 'Traceback' not in error
 
 
+@pytest.mark.slow
 def test_a_used_work_directory_is_not_overwritten(undisturbed, scenes):
     folder, _ = undisturbed
     done = train(folder / 'small.py', scenes.ade20k, folder / 'work')
@@ -285,6 +293,7 @@ def test_a_used_work_directory_is_not_overwritten(undisturbed, scenes):
     assert 'Traceback' not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_resumed_run_says_that_its_lr_is_the_checkpoints(scenes, tmp_path):
     """--auto-scale-lr counts accumulated batches, and is about the start of a run alone."""
     config = write_config(tmp_path, SMALL_UPERNET)
@@ -311,6 +320,7 @@ def test_a_resumed_run_says_that_its_lr_is_the_checkpoints(scenes, tmp_path):
         assert max(group['initial_lr'] for group in groups) == 0.00025
 
 
+@pytest.mark.slow
 def test_loggers_amp_and_scaled_lr(scenes, tmp_path):
     config = write_config(tmp_path, SMALL_UPERNET)
     done = train(config, scenes.ade20k, tmp_path / 'work', '--logger', 'tensorboard', '--amp',

@@ -13,6 +13,7 @@ import torch.multiprocessing as mp
 from torch.nn.parallel import DistributedDataParallel
 
 WORLD = 2
+pytestmark = pytest.mark.slow  # one start of two processes for all
 CASES = [
     {'with_cp': False, 'broadcast': 'cb'},
     {'with_cp': True, 'broadcast': 'cb_s'},

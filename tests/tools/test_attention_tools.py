@@ -113,6 +113,7 @@ def analyze_words(study, out: Path, *more: object) -> list[str]:
     return [str(word) for word in words]
 
 
+@pytest.mark.slow
 def test_analyze_compares_two_models(study, tmp_path, capsys):
     out = tmp_path / 'out'
     words = analyze_words(study, out, '--reference', '2.5', 'from elsewhere')
@@ -251,6 +252,7 @@ def test_records_that_are_damaged_or_there_twice(study, tmp_path, capsys):
     assert (tmp_path / 'summary.json').read_bytes() == summary
 
 
+@pytest.mark.slow
 def test_analyze_stopped_and_continued(study, tmp_path):
     """Ctrl-C leaves a summary of what was measured; the same command goes on."""
     many = tmp_path / 'many'

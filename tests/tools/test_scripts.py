@@ -20,6 +20,7 @@ def sh(name: str, *words: object, **env: str) -> subprocess.CompletedProcess:
     )
 
 
+@pytest.mark.slow
 def test_dist_train_trains(scenes, tmp_path):
     config = write_config(tmp_path, SMALL_UPERNET)
     done = sh(
