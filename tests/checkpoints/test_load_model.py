@@ -17,7 +17,7 @@ from mmengine.logging import MMLogger
 from mmengine.registry import MODELS, init_default_scope
 from mmengine.runner import BaseLoop
 from old_checkpoint import ALL, CHECKPOINT, CONFIG, DONE
-from tool import main_of, write_config
+from tool import CONFIGS, main_of, write_config
 
 from cb_mm.checkpoints.label_set import KEY, LabelSet
 from cb_mm.checkpoints.load_model import load_model
@@ -418,10 +418,7 @@ def test_settings_of_a_detector():
     from cb_mm.checkpoints.model_settings import differences, settings_of
 
     def built(**changes: Any) -> dict:
-        folder = Path(CHECKPOINT).parent  # nothing is written there
-        config = Config.fromstring(
-            SMALL_MASK_RCNN.replace('{configs}', str(folder.parents[1] / 'configs')), '.py'
-        )
+        config = Config.fromstring(SMALL_MASK_RCNN.replace('{configs}', str(CONFIGS)), '.py')
         config.merge_from_dict({f'model.{key}': value for key, value in changes.items()})
         init_default_scope('mmdet')
         return settings_of(MODELS.build(config.model))
