@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 #: With this variable set, a tool also prints where in the program an error arose.
 SHOW_TRACEBACK = 'CB_MM_TRACEBACK'
-#: What a disk or a folder answers that cannot take a file.
+#: Errors of a disk or folder that cannot take a file.
 _CANNOT_WRITE = {
     errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EIO,
 }  # fmt: skip
@@ -25,7 +25,7 @@ class UserError(Exception):
 
 def exit_code(job: Callable[[], object]) -> int:
     """Run ``job`` as a command line does: 0 when it returns, 2 with one message on a UserError."""
-    if hasattr(sys.stdout, 'reconfigure'):  # a name that is no UTF-8 must not end the tool
+    if hasattr(sys.stdout, 'reconfigure'):  # a name that is not UTF-8 must not end the tool
         sys.stdout.reconfigure(errors='backslashreplace')
     try:
         job()
@@ -41,7 +41,7 @@ def exit_code(job: Callable[[], object]) -> int:
 
 
 def _message(error: UserError | OSError) -> str | None:
-    """One message; None for an error of the system that is about no file."""
+    """Return one message; None for a system error that concerns no file."""
     if isinstance(error, UserError):
         return str(error)
     # A name that is too long, and whatever else a file system has to say about a file.
@@ -50,13 +50,13 @@ def _message(error: UserError | OSError) -> str | None:
 
 
 def require_name(value: object, what: str) -> None:
-    """A UserError for a file name that is none: argparse makes a list of a word ``--``."""
+    """Refuse a file name that is not one: argparse turns the word ``--`` into a list."""
     if not isinstance(value, (str, os.PathLike)):
         raise UserError(f'the name of the {what} is missing: "--" is not one.')
 
 
 def cannot_write(error: OSError, where: object = None) -> str | None:
-    """One message for a full disk, a read-only folder and the like; None for other errors."""
+    """Return a message for a full disk, a read-only folder and the like; None for other errors."""
     if error.errno not in _CANNOT_WRITE:
         return None
     file = error.filename or where

@@ -1,7 +1,7 @@
-"""Silences what mmengine prints although nobody asked for debugging.
+"""Silence for messages that mmengine prints although nobody asked for debugging.
 
-`print_log` without a logger prints whatever its level. The maintained distributions tell in this
-way, four times in each process, that an optional data source of theirs is not installed.
+`print_log` without a logger prints at any level. The maintained distributions report this way, four
+times in each process, that an optional data source is not installed.
 """
 
 from __future__ import annotations

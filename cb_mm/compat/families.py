@@ -26,7 +26,7 @@ FAMILIES: dict[str, dict[str, tuple[str, ...]]] = {
     },
 }
 
-#: Distributions beside the families, another version of which may move a figure.
+#: Distributions beside the families whose version may change a figure.
 LIBRARIES = ('torch', 'timm', 'numpy', 'opencv-python', 'opencv-python-headless',
              'onedl-mmpretrain', 'mmpretrain')  # fmt: skip
 
@@ -36,14 +36,14 @@ INSTALL = {
 }
 
 NO_FAMILY = (
-    'cb_mm needs mmengine, mmcv, mmsegmentation and mmdetection, and found none of them.\n'
+    'cb_mm needs mmengine, mmcv, mmsegmentation and mmdetection, but found none of them.\n'
     f'Install the maintained distributions:  {INSTALL["onedl"]}\n'
     f'or the original OpenMMLab releases:    {INSTALL["openmmlab"]}'
 )
 
 
 def installed_versions() -> dict[str, str]:
-    """Version of every installed distribution, by its normalised name."""
+    """Return the version of every installed distribution, by its normalised name."""
     return {
         (dist.metadata['Name'] or '').lower().replace('_', '-'): dist.version
         for dist in metadata.distributions()
@@ -51,7 +51,7 @@ def installed_versions() -> dict[str, str]:
 
 
 def software_versions() -> dict[str, str]:
-    """Versions of cb_mm, the installed family and the libraries that have a part in figures."""
+    """Return the versions of cb_mm, the installed family and libraries that affect figures."""
     installed = installed_versions()
     names = {name for parts in families_found(installed).values() for name in parts}
     names.update(name for name in LIBRARIES if name in installed)
@@ -59,7 +59,7 @@ def software_versions() -> dict[str, str]:
 
 
 def families_found(installed: dict[str, str]) -> dict[str, dict[str, str]]:
-    """For each family of which anything is installed: distribution name -> version."""
+    """Return, for each family that is at least partly installed, its distributions and versions."""
     found = {
         family: {
             name: installed[name] for names in parts.values() for name in names if name in installed
@@ -70,6 +70,6 @@ def families_found(installed: dict[str, str]) -> dict[str, dict[str, str]]:
 
 
 def current_family() -> str | None:
-    """Name of the installed family; None without one; 'both' when they lie over each other."""
+    """Return the name of the installed family; None without one, 'both' if they overlap."""
     found = list(families_found(installed_versions()))
     return 'both' if len(found) > 1 else (found[0] if found else None)

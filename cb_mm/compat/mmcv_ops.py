@@ -30,11 +30,11 @@ EXTENSION = 'mmcv._ext'
 
 
 class MissingOp(UserError, NotImplementedError):
-    """An op of mmcv that has no stand-in here was called."""
+    """An mmcv op without a stand-in here was called."""
 
 
 def _wide(*tensors: Tensor) -> list[Tensor]:
-    """The tensors in one float type of at least 32 bits.
+    """Return the tensors in one float type of at least 32 bits.
 
     torchvision has no bfloat16 kernels, none for float16 on CPU, and box coordinates above 2048
     are not exact in float16.
@@ -44,12 +44,12 @@ def _wide(*tensors: Tensor) -> list[Tensor]:
 
 
 def _with_offset(boxes: Tensor, offset: int) -> Tensor:
-    """Boxes whose width is x2 - x1, from boxes whose width is x2 - x1 + offset."""
+    """Return boxes of width x2 - x1 from boxes of width x2 - x1 + offset."""
     return boxes + boxes.new_tensor([0, 0, offset, offset]) if offset else boxes
 
 
 def nms(boxes: Tensor, scores: Tensor, iou_threshold: float, offset: int) -> Tensor:
-    """Indices of the boxes (N, 4) that are kept, best score first."""
+    """Return the indices of the boxes (N, 4) that are kept, best score first."""
     boxes, scores = _wide(boxes, scores)
     return torchvision_nms(_with_offset(boxes, offset), scores, iou_threshold)
 
@@ -120,8 +120,8 @@ def roi_align_forward(
 ) -> None:
     """Fill ``output`` (R, C, aligned_height, aligned_width) from ``features`` (B, C, H, W).
 
-    ``rois`` (R, 5) are batch index, x1, y1, x2, y2. A sampling ratio of 0 means as many samples
-    a bin as it has cells. The argmax tensors belong to maximum pooling and stay untouched.
+    ``rois`` (R, 5) are batch index, x1, y1, x2, y2. A sampling ratio of 0 means as many samples per
+    bin as it has cells. The argmax tensors belong to maximum pooling and are not changed.
     """
     _require_average(pool_mode)
     features, rois = _wide(features, rois)
@@ -165,7 +165,7 @@ def roi_align_backward(
 
 
 def get_compiler_version() -> str:
-    """What mmcv's environment report shows."""
+    """Return what mmcv's environment report shows."""
     return 'none (ops from torchvision, by cb_mm)'
 
 
@@ -180,14 +180,14 @@ OPS: dict[str, Callable[..., Any]] = {
 def _missing(name: str) -> NoReturn:
     raise MissingOp(
         f"{_calling_part()} needs the op {name} of mmcv's compiled extension, which is not "
-        'installed; cb_mm stands in for nms, soft_nms and average RoIAlign alone. Install mmcv '
+        'installed; cb_mm replaces only nms, soft_nms and average RoIAlign. Install mmcv '
         f'with its ops, built for your torch (MMCV_WITH_OPS=1 pip install --no-build-isolation '
         f'{_distribution()}), or configure a model without this part.'
     )
 
 
 def _calling_part() -> str:
-    """The part of the model that is running, from the stack: 'backbone.conv (DeformConv2d)'."""
+    """Return the running part of the model, from the stack: 'backbone.conv (DeformConv2d)'."""
     running = []
     frame = inspect.currentframe()
     while frame is not None:
@@ -216,12 +216,12 @@ class _StandIn(ModuleType):
 
 
 def source() -> str:
-    """Where mmcv's ops come from: 'compiled' or 'torchvision'."""
+    """Return where mmcv's ops come from: 'compiled' or 'torchvision'."""
     return 'torchvision' if isinstance(sys.modules.get(EXTENSION), _StandIn) else 'compiled'
 
 
 def install() -> str:
-    """Make ``mmcv.ops`` importable and say where its ops come from. Calling it again is free."""
+    """Make ``mmcv.ops`` importable and return where its ops come from. Calling it again is free."""
     if EXTENSION in sys.modules:
         return source()
     import mmcv
@@ -253,7 +253,7 @@ def _mend_early_imports() -> None:
 
 
 def _guarded_op_imports(module: ModuleType) -> Iterator[tuple[str, str, str]]:
-    """(module, name, alias) of each ``from mmcv.ops… import name as alias`` inside a try."""
+    """Yield (module, name, alias) of each ``from mmcv.ops… import name as alias`` in a try."""
     try:
         text = inspect.getsource(module)
     except (OSError, TypeError):

@@ -1,4 +1,4 @@
-"""The one place where mmpretrain comes in, or where its absence is explained."""
+"""The only place that imports mmpretrain, or explains its absence."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def open_mmpretrain() -> None:
     if importlib.util.find_spec('mmpretrain') is None:
         raise UserError(f'classification needs mmpretrain. Run: {_install_command()}')
     try:
-        # One of its data sets prints that a package of its own is absent.
+        # One of its data sets prints that an optional package is absent.
         with contextlib.redirect_stdout(io.StringIO()):
             for part in ('models', 'datasets', 'evaluation', 'engine', 'visualization'):
                 importlib.import_module(f'mmpretrain.{part}')

@@ -1,8 +1,8 @@
-"""Lets mmpretrain, and with it mmdet, be imported beside a new transformers.
+"""Import of mmpretrain, and with it mmdet, beside a new transformers.
 
-mmdet imports mmpretrain where it is installed, and mmpretrain its language models where
-transformers is. These ask for a function that newer transformers no longer has, and then mmdet as
-a whole cannot be imported. In that case mmpretrain is told that there are no language models.
+mmdet imports mmpretrain if it is installed, and mmpretrain its language models if transformers is.
+These need a function that newer versions of transformers no longer have, and then mmdet cannot be
+imported at all. In that case mmpretrain is told that there are no language models.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _folder(package: str) -> Path | None:
 
 
 def _fit(mmpretrain: Path, transformers: Path) -> bool:
-    """Whether transformers has the function where mmpretrain looks for it.
+    """Return whether transformers has the function where mmpretrain looks for it.
 
     Read from the files, because importing transformers takes seconds.
     """

@@ -1,4 +1,4 @@
-"""A classifier says how many classes there are in three places; one of them is enough."""
+"""One number of classes for a whole classifier config, instead of three."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from mmengine.config import Config
 def follow_class_count(config: Config) -> None:
     """Let the rest of a classifier's config follow ``model.head.num_classes``.
 
-    The labels that Mixup and CutMix blend get as many entries, and no top-k is asked for that has
-    fewer classes to choose from. Other configs are left as they are.
+    The labels that Mixup and CutMix blend get as many entries, and a top-k that needs more classes
+    is dropped. Other configs are unchanged.
     """
     model = config.get('model') or {}
     preprocessor = model.get('data_preprocessor') or {}

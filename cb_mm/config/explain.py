@@ -1,4 +1,4 @@
-"""What goes wrong when a config is turned into objects, in one message."""
+"""One message for what goes wrong when a config is turned into objects."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LONGEST_REASON = 300
 
 @contextlib.contextmanager
 def building(config: Config | str) -> Iterator[None]:
-    """Within the block, every error is one of the config; it becomes a UserError that says so."""
+    """Turn every error within the block into a UserError about the config."""
     try:
         yield
     except UserError:
@@ -34,7 +34,7 @@ def building(config: Config | str) -> Iterator[None]:
 
 
 def require_keys(config: Config, *keys: str) -> None:
-    """A UserError that names what the config lacks."""
+    """Raise a UserError that names the keys the config lacks."""
     missing = [key for key in keys if not config.get(key)]
     if missing:
         hint = did_you_mean(missing[0], [key for key in config if key not in keys])
@@ -54,19 +54,19 @@ def explain(error: Exception, part: str = '') -> str:
         name, kind = found[1].strip('"\''), found[2]
         return (
             f'type "{name}" is not known among the parts for "{kind}".'
-            f'{did_you_mean(name.split(".")[-1], _registered(kind))} A class of your own must be '
-            'named in custom_imports.'
+            f'{did_you_mean(name.split(".")[-1], _registered(kind))} A custom class must be '
+            'listed in custom_imports.'
         )
     found = re.search(r"(\w+)\.?\w*\(\) got an unexpected keyword argument '(\w+)'", text)
     if found:
         known = _arguments(found[1])
-        return f'{found[1]} takes no argument "{found[2]}".{did_you_mean(found[2], known)}'
+        return f'{found[1]} has no argument "{found[2]}".{did_you_mean(found[2], known)}'
     found = re.search(r'(\w+)\.?\w*\(\) missing \d+ required .*?arguments?: (.*)', text)
     if found:
         return f'{found[1]} lacks {found[2]}.'
     if 'stack expects each tensor to be equal size' in text:
         return (
-            f'the images of a batch have different sizes ({text.partition("but got ")[2]}). Let '
+            f'the images of a batch have different sizes ({text.partition("but got ")[2]}). Make '
             'the pipeline end with one size for all: a crop_size that no resized image is smaller '
             'than, a Pad step, or model.data_preprocessor.size.'
         )
@@ -91,7 +91,7 @@ def _registries() -> Iterator[registry.Registry]:
 
 
 def _registered(kind: str) -> set[str]:
-    """Names that are known in the registries of that kind, or in all of them."""
+    """Return the names known in the registries of that kind, or in all of them."""
     named = [one for one in _registries() if one.name == kind]
     return {name for one in named or _registries() for name in one.module_dict}
 

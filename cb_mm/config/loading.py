@@ -1,7 +1,7 @@
-"""Configs: reading them, and changing them as the options of a tool say.
+"""Configs: reading them, and changing them by the options of a tool.
 
 Everything here turns a wrong word into one clear message. mmengine itself takes a misspelt key of
-``--cfg-options`` for a new one and goes on without it.
+``--cfg-options`` for a new one and silently ignores it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _READ_KEYS = {
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """' Did you mean "x"?' for the nearest of the known words, or nothing."""
+    """Return ' Did you mean "x"?' with the nearest of the known words, or an empty text."""
     near = difflib.get_close_matches(word, list(known), n=1)
     return f' Did you mean "{near[0]}"?' if near else ''
 
@@ -75,7 +75,7 @@ def load_config(
 
 
 def _near(missing: Path) -> str:
-    """Name the config that was meant: of the same name in a family's folder, or a near name."""
+    """Suggest the config that was meant: the same name in a family's folder, or a near name."""
     moved = sorted(missing.parent.glob(f'*/{glob.escape(missing.name)}'))
     if moved:
         return f' It is now {moved[0]}.'
@@ -93,7 +93,7 @@ def _explain_reading(path: Path, error: Exception) -> str:
 
 
 def _find_syntax_error(path: Path) -> tuple[Path, int | None, str] | None:
-    """The file, of a config and its bases, that is not Python; mmengine does not say."""
+    """Return the file, of a config and its bases, that is not Python; mmengine does not say."""
     try:
         tree = ast.parse(path.read_text(encoding='utf-8'))
     except SyntaxError as error:
@@ -109,7 +109,7 @@ def _find_syntax_error(path: Path) -> tuple[Path, int | None, str] | None:
 
 
 def parse_options(words: Sequence[str]) -> dict[str, Any]:
-    """``['a.b=1', 'c=[2,3]']`` -> ``{'a.b': 1, 'c': [2, 3]}``, by mmengine's own rules."""
+    """Parse ``['a.b=1', 'c=[2,3]']`` to ``{'a.b': 1, 'c': [2, 3]}`` by mmengine's own rules."""
     for word in words:
         key, equals, _ = word.partition('=')
         if not equals or not key.strip('.'):
@@ -123,7 +123,7 @@ def parse_options(words: Sequence[str]) -> dict[str, Any]:
 
 
 def _check_key(config: Config, key: str) -> None:
-    """Each part of the key must exist, or be an argument of the class that would get it."""
+    """Check that each part of the key exists, or is an argument of the class that gets it."""
     scope = config.get('default_scope', 'mmengine')
     first = key.split('.')[0]
     if first not in _READ_KEYS:
@@ -160,12 +160,12 @@ def _check_key(config: Config, key: str) -> None:
                 )
             node = node[part]
         else:
-            raise UserError(f'--cfg-options {key}: {where} is {node!r}, which has nothing inside.')
+            raise UserError(f'--cfg-options {key}: {where} is {node!r}, which has no keys.')
         done.append(part)
 
 
 def _arguments(node: dict, scope: str, path: list[str]) -> set[str] | None:
-    """Names that the class of this dict takes; None where any name may be right."""
+    """Return the names that the class of this dict takes; None where any name may be right."""
     if path and path[-1].endswith('_dataloader'):
         return {*inspect.signature(DataLoader.__init__).parameters, 'dataset', 'sampler'}
     if path == ['model', 'test_cfg'] and scope == 'mmseg':  # no class, but these are read
@@ -208,7 +208,7 @@ def apply_schedule(config: Config, name: str | None) -> None:
 
 def apply_test_set(config: Config, name: str | None) -> None:
     """Change the data set and metric of testing to another one of the config, by name."""
-    _choose(config, name, 'test_set', if_none='It has one only.')
+    _choose(config, name, 'test_set', if_none='It has only one.')
 
 
 def _choose(config: Config, name: str | None, key: str, if_none: str) -> None:
@@ -231,7 +231,7 @@ def _choose(config: Config, name: str | None, key: str, if_none: str) -> None:
 def dataset_configs(
     config: Config, splits: Sequence[str] = ('train', 'val', 'test')
 ) -> Iterator[dict]:
-    """Every data set of these splits in the config, those inside wrappers too."""
+    """Yield every data set of these splits in the config, including wrapped ones."""
 
     def inner(node: Any) -> Iterator[dict]:
         if isinstance(node, dict):
@@ -248,7 +248,7 @@ def dataset_configs(
 
 
 def set_data_root(config: Config, root: str | Path | None) -> None:
-    """Let every data set, and every metric with a file of its own, look under ``root``."""
+    """Let every data set, and every metric with its own file, look under ``root``."""
     if root is None:
         return
     if not Path(root).is_dir():
@@ -266,7 +266,7 @@ def set_data_root(config: Config, root: str | Path | None) -> None:
 
 
 def replace_sync_bn(config: Config) -> bool:
-    """Turn every SyncBN into BN; True if there was one. SyncBN needs several GPUs."""
+    """Turn every SyncBN into BN, return True if there was one. SyncBN needs several GPUs."""
 
     def walk(node: Any) -> int:
         found = 0

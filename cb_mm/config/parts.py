@@ -1,6 +1,6 @@
 """Which part of a config was at work when an error arose.
 
-Libraries complain about a value far from where it was written: an assertion without words, a
+Libraries complain about a value far from where it was written: an assertion without a message, a
 tensor of a wrong shape. The frames of the error still hold the objects that were at work, and a
 config says of what class each of its parts is.
 """
@@ -30,7 +30,7 @@ def part_at_work(error: BaseException, config: Any) -> str:
         found = _candidates(frame, parts)
         if not chosen:
             chosen = found
-        elif len(chosen) > 1:  # the same class in several places: the one inside of what called it
+        elif len(chosen) > 1:  # the same class in several places: the one inside its caller
             inside = [key for key in chosen if any(key.startswith(f'{o}.') for o in found)]
             chosen = inside or chosen
     if not chosen:
@@ -40,7 +40,7 @@ def part_at_work(error: BaseException, config: Any) -> str:
 
 
 def source_line(error: BaseException) -> str:
-    """Return the line of the program that raised the error: all that a bare ``assert`` says."""
+    """Return the line of code that raised the error: all that a bare ``assert`` tells."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

@@ -1,4 +1,4 @@
-"""Accuracy where the truth is more than one label of all classes: ImageNet-ReaL, ImageNet-A."""
+"""Accuracy with several true labels, or among some classes: ImageNet-ReaL, ImageNet-A."""
 
 from __future__ import annotations
 
@@ -20,15 +20,14 @@ _NUMBERED = re.compile(r'ILSVRC2012_val_(\d{8})\.')
 
 @METRICS.register_module()
 class LabelSetAccuracy(Accuracy):
-    """Top-k accuracy with several true labels an image, or among some of the classes alone.
+    """Top-k accuracy with several true labels per image, or among only some of the classes.
 
     Args:
         topk: As in mmpretrain's Accuracy.
         real_labels: The label file of ImageNet-ReaL: a JSON list of a list of labels for each of
             the 50,000 validation images, in the order of their numbers. 'timm' is timm's copy of
             it. An image is right when any of its labels is hit, and left out when it has none.
-        present_only: Only classes that the data set holds compete, as is done for the 200 classes
-            of ImageNet-A.
+        present_only: Only classes in the data set compete, as for the 200 classes of ImageNet-A.
         **kwargs: As in mmpretrain's Accuracy.
     """
 
@@ -62,7 +61,7 @@ class LabelSetAccuracy(Accuracy):
         return self.real_labels[number - 1]
 
     def hits(self, results: Sequence[dict]) -> dict[int, list[float]]:
-        """For each k, one value an image: 1 hit, 0 missed, NaN without a true label."""
+        """Return one value per image for each k: 1 hit, 0 missed, NaN without a true label."""
         scores = torch.stack([result['pred_score'] for result in results]).float()
         if self.present_only:
             absent = torch.ones(scores.shape[1], dtype=torch.bool)
@@ -80,13 +79,13 @@ class LabelSetAccuracy(Accuracy):
         }
 
     def compute_metrics(self, results: list) -> dict[str, float]:
-        """Per cent of the images that have a true label."""
+        """Return percentages of the images that have a true label."""
         found = {k: torch.tensor(values) for k, values in self.hits(results).items()}
         return {f'top{k}': float(100 * values.nanmean()) for k, values in found.items()}
 
 
 def read_real_labels(source: str) -> list[list[int]]:
-    """The labels of ImageNet-ReaL, from its file or from timm's copy ('timm')."""
+    """Return the labels of ImageNet-ReaL, from its file or from timm's copy ('timm')."""
     if source == 'timm':
         text = pkgutil.get_data('timm.data', '_info/imagenet_real_labels.json').decode()
     else:

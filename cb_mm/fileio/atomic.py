@@ -1,4 +1,4 @@
-"""Files that are whole or absent: a draft beside the file takes its name once it is on the disk."""
+"""Atomic writing: a draft beside the file is renamed to it once it is on disk."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..errors import UserError
 
 @contextlib.contextmanager
 def draft_of(path: str | os.PathLike) -> Iterator[Path]:
-    """The name of a draft to write; it becomes ``path`` when the block ends without an error.
+    """Yield the name of a draft; it becomes ``path`` when the block ends without an error.
 
     The folder is made. After an error, or a kill, ``path`` is what it was before.
 
@@ -31,20 +31,20 @@ def draft_of(path: str | os.PathLike) -> Iterator[Path]:
     except OSError as error:
         raise UserError(f'cannot write {path}: {error.strerror or error}.') from error
     finally:
-        # Gone already when all went well; unreachable when the folder turned out to be a file.
+        # Already gone if all went well; unreachable if the folder turned out to be a file.
         with contextlib.suppress(OSError):
             draft.unlink()
 
 
 def write_atomically(path: str | os.PathLike, content: str | bytes) -> Path:
-    """Write a whole file or nothing: a reader never sees half of it."""
+    """Write a file atomically: a reader never sees half of it."""
     with draft_of(path) as draft:
         draft.write_bytes(content.encode() if isinstance(content, str) else content)
     return Path(path)
 
 
 def sync_folder(folder: Path) -> None:
-    """Make sure that the name of a new file is on the disk too."""
+    """Make sure that the name of a new file is on disk too."""
     with contextlib.suppress(OSError):  # some systems cannot open folders
         handle = os.open(folder, os.O_RDONLY)
         try:

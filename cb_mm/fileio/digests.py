@@ -1,4 +1,4 @@
-"""Content in a few digits: files, and values that JSON can hold."""
+"""Short digests of files, and of values that JSON can hold."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .safe_text import readable
 
 
 def content_digest(path: str | Path) -> str:
-    """SHA-256 of a file, shortened to 16 digits."""
+    """Return the SHA-256 of a file, shortened to 16 digits."""
     digest = hashlib.sha256()
     with open(path, 'rb') as stream:
         while block := stream.read(1 << 20):
@@ -21,8 +21,8 @@ def content_digest(path: str | Path) -> str:
 
 
 def value_digest(value: Any) -> str:
-    """SHA-256 of a value, shortened to 16 digits; the order of keys counts."""
-    try:  # arrays must not be abbreviated, as str does it
+    """Return the SHA-256 of a value, shortened to 16 digits; the order of keys matters."""
+    try:  # arrays must not be abbreviated, as str does
         text = json.dumps(value, default=lambda x: getattr(x, 'tolist', x.__str__)())
     except TypeError:  # keys that JSON does not have
         text = json.dumps(plain(value))

@@ -1,4 +1,4 @@
-"""One run per folder: the second is refused and told who the first is; a dead one holds nothing."""
+"""One run per folder: a second one is refused and told who holds it; a dead one holds no lock."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _held: set[int] = set()
 
 
 def _let_go() -> None:
-    """In a forked process: the lock is the parent's, and lasts while anyone has its file open."""
+    """Close inherited lock files in a forked process: the lock belongs to the parent."""
     for handle in _held:
         os.close(handle)
     _held.clear()
@@ -34,18 +34,18 @@ if hasattr(os, 'register_at_fork'):
 
 
 class FolderLock:
-    """Holds a folder until `release`, or until the process ends in whatever way.
+    """A lock on a folder until `release`, or until the process ends for any reason.
 
     The lock (`flock`) belongs to the open file, not to the process: a second one is refused within
     the same process too, and reading the file does not end the first, as POSIX's `lockf` would.
     The processes that load data do not keep it, so that after a kill the folder is free at once.
 
     Args:
-        folder: It is made if need be.
+        folder: Created if needed.
         option: The option that names another folder, for the message.
 
     Raises:
-        UserError: Another process holds the folder, or nothing can be written there.
+        UserError: Another process holds the folder, or it is not writable.
     """
 
     def __init__(self, folder: str | Path, option: str) -> None:
@@ -56,7 +56,7 @@ class FolderLock:
             while True:
                 self._handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
                 self._lock()
-                # The one before may have removed the file between our opening and locking it.
+                # The previous holder may have removed the file between our opening and locking it.
                 with contextlib.suppress(FileNotFoundError):
                     if os.path.samestat(os.fstat(self._handle), os.stat(self.path)):
                         break
@@ -73,7 +73,7 @@ class FolderLock:
         _held.add(self._handle)
 
     def release(self) -> None:
-        """Let others in; the file goes with it. Nothing happens in a forked process."""
+        """Release the folder and remove the file; do nothing in a forked process."""
         handle, self._handle = self._handle, -1
         if handle in _held:
             _held.discard(handle)
@@ -95,7 +95,7 @@ class FolderLock:
         except BlockingIOError:
             os.close(self._handle)
             self._refuse()
-        except OSError:  # a file system without locks: what the file says must do
+        except OSError:  # a file system without locks: rely on the content of the file
             if _alive(_read(self.path)):
                 os.close(self._handle)
                 self._refuse(f' If that run is gone, delete {self.path}.')
@@ -119,7 +119,7 @@ def _read(path: Path) -> dict:
 
 
 def _alive(owner: dict) -> bool:
-    """Whether the named process runs; on another host nobody can tell, so it is taken to run."""
+    """Return whether the named process runs; one on another host is assumed to run."""
     pid = owner.get('pid')
     if not isinstance(pid, int) or pid <= 0:
         return False

@@ -16,7 +16,7 @@ SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.webp', '.tif', '.tiff')
 
 
 def find_images(places: Sequence[str | Path], limit: int | None = None) -> list[Path]:
-    """The image files that are named, and those in the folders that are named, sorted."""
+    """Return the image files that are named, and those in the folders that are named, sorted."""
     found: list[Path] = []
     for place in map(Path, places):
         if place.is_dir():
@@ -33,7 +33,7 @@ def find_images(places: Sequence[str | Path], limit: int | None = None) -> list[
 
 
 def read_image(path: str | Path) -> np.ndarray:
-    """An image file as RGB, uint8 (H, W, 3), turned as its camera says."""
+    """Read an image file as RGB, uint8 (H, W, 3), rotated by its EXIF tag."""
     path = Path(path)
     if not path.is_file():
         raise UserError(f'image {path} does not exist.')
@@ -41,7 +41,7 @@ def read_image(path: str | Path) -> np.ndarray:
         with Image.open(path) as file:
             return np.array(ImageOps.exif_transpose(file).convert('RGB'))
     except (UnidentifiedImageError, Image.DecompressionBombError) as error:
-        raise UserError(f'{path} is not an image that can be read ({error}).') from error
+        raise UserError(f'{path} is not a readable image ({error}).') from error
     except (OSError, SyntaxError, ValueError, EOFError) as error:  # of a file that is cut off
         raise UserError(f'image {path} is damaged ({error}). Take another copy.') from error
 
@@ -56,12 +56,12 @@ def resize(image: np.ndarray, size: tuple[int, int] | None) -> np.ndarray:
 def to_tensor(
     image: np.ndarray, mean: Sequence[float], std: Sequence[float], to_rgb: bool = True
 ) -> Tensor:
-    """Normalised image (1, 3, H, W); mean and standard deviation are on the scale 0 to 255.
+    """Normalise an image (1, 3, H, W); mean and standard deviation are on the scale 0 to 255.
 
     Args:
         image: RGB, uint8 (H, W, 3).
-        mean: One number a channel, in the order that the model sees.
-        std: The same of the standard deviation.
+        mean: One number per channel, in the order that the model sees.
+        std: The same for the standard deviation.
         to_rgb: Whether the model sees RGB; otherwise BGR.
     """
     channels = image if to_rgb else image[..., ::-1]

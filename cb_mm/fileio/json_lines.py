@@ -1,8 +1,8 @@
 """Files of records: one JSON object per line, on disk before the next measurement starts.
 
 The first line says what was measured; only the same measurement is resumed. A line that is damaged,
-foreign, too long or there twice is refused by its number: a table that counted it would be wrong.
-Only a last line that a kill or a power cut tore off is dropped. Nothing is ever rewritten.
+foreign, too long or duplicated is refused by its number: a table that counted it would be wrong.
+Only a last line that was cut off by a kill or a power cut is dropped. Nothing is ever rewritten.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class RecordFile:
     """A file of records, open for appending; the folder is locked until `close`.
 
     Args:
-        path: the file; its folder is made.
+        path: the file; its folder is created.
         identity: what is measured, in plain values. A file with records of another one is refused.
         about: more for the first line, which may differ from run to run.
         key: the fields that tell records apart; no two records may agree in all of them.
-        take: called with each record that is there already. Returns what is wrong with it, if
+        take: called with each existing record. Returns what is wrong with it, if
             anything: then the file is refused.
         overwrite: start from scratch, whatever the file holds.
         advice: what else the user can do about a file that is refused.
@@ -85,7 +85,7 @@ class RecordFile:
             sync_folder(self.path.parent)
 
     def _resume(self) -> int:
-        """Take in what is there; returns how many bytes of it to keep."""
+        """Take in the existing records; return how many bytes of them to keep."""
         lines = self._read()
         header = next(lines, None)
         if header is None:
@@ -96,14 +96,14 @@ class RecordFile:
         _, end, record = header
         if record.get('kind') != 'header' or record.get('version') != VERSION:
             raise UserError(
-                f'{self.path} was not written by this version: its first line is no header of '
+                f'{self.path} was not written by this version: its first line is not a header of '
                 f'version {VERSION}. {self.advice}.'
             )
         identity = record.get('identity')
         first = next(lines, None)
         if identity != self.header['identity']:
             if first is None:
-                return 0  # of another measurement that finished nothing: there is nothing to lose
+                return 0  # another measurement, without records: nothing is lost
             raise UserError(self._refusal(identity if isinstance(identity, dict) else {}))
         while first is not None:
             number, end, record = first
@@ -115,7 +115,7 @@ class RecordFile:
         key = tuple(record.get(name) for name in self._key)
         wrong = None
         if record.get('kind') != 'record' or not all(isinstance(part, str) for part in key):
-            wrong = 'it is no record of this kind'
+            wrong = 'it is not a record of this kind'
         elif key in self._lines:
             wrong = f'it repeats line {self._lines[key]} ({", ".join(key)})'
         wrong = wrong or self._take(record)
@@ -127,7 +127,7 @@ class RecordFile:
         self._lines[key] = number
 
     def _read(self) -> Iterator[tuple[int, int, dict]]:
-        """Number of each line, where it ends in the file, and what it holds."""
+        """Yield the number of each line, where it ends in the file, and its content."""
         end = number = 0
         with self.path.open('rb') as stream:
             while line := stream.readline(LONGEST_LINE + 1):
@@ -155,7 +155,7 @@ class RecordFile:
                 yield number, end, record
 
     def __contains__(self, key: object) -> bool:
-        """Whether a record is there; a single field, or a tuple of them."""
+        """Return whether a record exists, by a single field or a tuple of them."""
         return (key if isinstance(key, tuple) else (key,)) in self._lines
 
     def __len__(self) -> int:
@@ -172,7 +172,7 @@ class RecordFile:
         return line
 
     def close(self) -> None:
-        """Close the file and let others in."""
+        """Close the file and release the folder."""
         if self._stream is not None:
             self._stream.close()
         self._lock.release()
@@ -216,7 +216,7 @@ class RecordFile:
 
 
 def _flat(identity: Mapping[str, Any]) -> dict[str, Any]:
-    """Objects in the identity are told apart entry by entry."""
+    """Flatten objects in the identity, so that they are compared entry by entry."""
     flat: dict[str, Any] = {}
     for name, value in identity.items():
         flat.update(value if isinstance(value, dict) else {name: value})
@@ -224,7 +224,7 @@ def _flat(identity: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """JSON as the standard has it; a ValueError for anything else, however deeply it nests."""
+    """Parse standard JSON; raise a ValueError for anything else, however deeply nested."""
     try:
         return json.loads(text, parse_constant=_refuse_constant)
     except RecursionError as error:
@@ -236,7 +236,7 @@ def _refuse_constant(name: str) -> None:
 
 
 def plain(value: Any) -> Any:
-    """The value in JSON's own types: numpy becomes Python, what is not a number becomes null."""
+    """Return the value in JSON's own types: numpy becomes Python, NaN and infinity become null."""
     if isinstance(value, Mapping):
         return {readable(str(key)): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

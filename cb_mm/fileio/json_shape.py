@@ -1,4 +1,4 @@
-"""What a JSON value must look like, said in plain Python, and the first place where it does not.
+"""The shape that a JSON value must have, in plain Python, and the first place where it differs.
 
 A shape is ``str``, ``bool``, ``int``, ``float`` (any number) or ``None``; a dict of the keys that
 an object must have; a ``ListOf`` or ``MapOf`` one shape; or a tuple of shapes, any of which does.
@@ -30,7 +30,7 @@ class MapOf:
 
 
 def mismatch(value: Any, shape: Any, where: str = '') -> str | None:
-    """The first thing in ``value`` that is not as ``shape`` says, in words; None if all is well."""
+    """Describe the first thing in ``value`` that does not match ``shape``; None if all is well."""
     place = where or 'it'
     if isinstance(shape, tuple):
         if any(mismatch(value, one) is None for one in shape):
@@ -57,7 +57,7 @@ def mismatch(value: Any, shape: Any, where: str = '') -> str | None:
 def _is(value: Any, shape: Any) -> bool:
     if shape is None or value is None:
         return value is shape
-    if shape in (int, float):  # a bool is an int to Python alone
+    if shape in (int, float):  # in Python a bool is an int
         kinds = (int, float) if shape is float else int
         return isinstance(value, kinds) and not isinstance(value, bool) and abs(value) <= _LARGEST
     return isinstance(value, shape)

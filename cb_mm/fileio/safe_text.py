@@ -1,7 +1,7 @@
 r"""Names from files and configs, made safe for the place where they are written.
 
 A model may be called ``a|b``, ``$x$`` or ``=HYPERLINK(...)``: in a table, a figure or a spreadsheet
-it must stand there as it is, and do nothing.
+it must appear as it is, and have no effect.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 #: A spreadsheet takes a cell that starts with one of these as a formula (the last four are their
-#: full-width twins, which some take alike).
+#: full-width variants, which some treat alike).
 _FORMULA = '=+-@\t\r＝＋－＠'
 _NUMBER = re.compile(r'[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?')
 _CONTROL = re.compile(r'[\x00-\x1f\x7f-\x9f\u2028\u2029]+')
@@ -21,17 +21,17 @@ _LONGEST_LABEL = 80
 
 
 def readable(text: str) -> str:
-    r"""Text that every file can hold: bytes of a name that are no UTF-8 appear as ``\udcXX``."""
+    r"""Return text that every file can hold: invalid UTF-8 in a name appears as ``\udcXX``."""
     return text.encode('utf-8', 'backslashreplace').decode()
 
 
 def one_line(text: object) -> str:
-    """Readable text without line breaks and other control characters."""
+    """Return readable text without line breaks and other control characters."""
     return _CONTROL.sub(' ', readable(str(text))).strip()
 
 
 def figure_text(text: object) -> str:
-    """For matplotlib: no mathematics between dollars, no label hidden by a leading underscore."""
+    """Escape for matplotlib: no math between dollars, no label hidden by an underscore."""
     line = one_line(text)
     if len(line) > _LONGEST_LABEL:  # the layout would give all room to the name
         line = f'{line[: _LONGEST_LABEL - 1]}…'
@@ -40,13 +40,13 @@ def figure_text(text: object) -> str:
 
 
 def markdown_text(text: object) -> str:
-    """For a paragraph or a cell of a table in Markdown."""
+    """Escape for a paragraph or a table cell in Markdown."""
     line = re.sub(r'([\\`|*\[\]])', r'\\\1', one_line(text))
     return line.replace('&', '&amp;').replace('<', '&lt;')
 
 
 def markdown_code(text: object) -> str:
-    """As code in Markdown, with as many backticks around it as it takes."""
+    """Format as Markdown code, with as many backticks around it as needed."""
     line = one_line(text)
     fence = '`' * (1 + max((len(run) for run in re.findall('`+', line)), default=0))
     space = ' ' if line.startswith('`') or line.endswith('`') else ''
@@ -54,7 +54,7 @@ def markdown_code(text: object) -> str:
 
 
 def csv_text(rows: Iterable[Sequence[Any]]) -> str:
-    """A whole CSV file. Text that a spreadsheet would run as a formula gets an apostrophe."""
+    """Return a CSV file; text that a spreadsheet would run as a formula gets an apostrophe."""
     text = io.StringIO(newline='')
     writer = csv.writer(text, lineterminator='\n')
     writer.writerows([_csv_cell(value) for value in row] for row in rows)

@@ -338,7 +338,7 @@ def twice(model: nn.Module) -> None:
         (lambda: add_context_broadcast(nn.Linear(2, 2)), 'no MLP of a known kind'),
         (lambda: add_context_broadcast(small_vit(), tokens='image'), 'no part with text_embed'),
         (lambda: add_context_broadcast(small_vit(), tokens='pictures'), "tokens='pictures'"),
-        (lambda: twice(small_vit()), 'blocks.2.mlp broadcasts already'),
+        (lambda: twice(small_vit()), 'blocks.2.mlp already broadcasts'),
         (
             lambda: add_context_broadcast(small_vit(), 'cb_s', pattern='blocks.*.norm2'),
             'blocks.2.norm2 is not known',

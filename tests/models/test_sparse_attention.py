@@ -319,7 +319,7 @@ def test_wrong_options_say_what_is_wrong(attention, message):
 
 
 def test_dropout_of_the_attention_is_refused():
-    with pytest.raises(UserError, match='attn_drop_rate does not go with'):
+    with pytest.raises(UserError, match='attn_drop_rate does not work with'):
         ViTCB({**SMALL, 'attn_drop_rate': 0.1}, attention='W', out_indices=(0,), pyramid=False)
 
 

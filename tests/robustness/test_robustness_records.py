@@ -140,7 +140,7 @@ def test_foreign_records_are_refused(tmp_path):
     foreign = {'kind': 'cell', 'key': 'x'}, {'kind': 'record'}, {'kind': 'record', 'key': 3}, {}
     for line in foreign:
         file.write_bytes(whole + json.dumps(line).encode() + b'\n')
-        with pytest.raises(UserError, match='line 3: it is no record of this kind'):
+        with pytest.raises(UserError, match='line 3: it is not a record of this kind'):
             RecordFile(file, IDENTITY)
 
 

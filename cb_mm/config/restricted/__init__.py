@@ -29,7 +29,7 @@ _by_import_path = registry_module.get_object_from_string
 
 
 def enable() -> None:
-    """From now on this process reads safe configs only, and builds nothing by its import path."""
+    """Let this process read safe configs only from now on, and build nothing by import path."""
     global _on
     _on = True
     registry_module.get_object_from_string = lambda name: None
@@ -45,7 +45,7 @@ def disable() -> None:
 
 
 def enabled() -> bool:
-    """Whether `enable` was called."""
+    """Return whether `enable` was called."""
     return _on
 
 

@@ -13,5 +13,5 @@ class BaseValue:
 
 
 def is_free(name: str) -> bool:
-    """Whether an attribute of mmengine's dicts is a key, and nothing of their own."""
+    """Return whether an attribute of mmengine's dicts is a key, not a member of the class."""
     return not (name.startswith('_') or name == 'scope' or hasattr(ConfigDict, name))

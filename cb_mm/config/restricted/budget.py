@@ -42,7 +42,7 @@ class Budget:
         self.spend(len(value) * times, node)
 
     def checked(self, value: Any, node: ast.AST) -> Any:
-        """Return plain data; refuse bytes, ``...``, complex numbers and those beyond all use."""
+        """Return plain data; refuse bytes, ``...``, complex numbers and absurdly large ones."""
         if value is None or isinstance(value, (bool, list, tuple, dict)):
             return value
         if isinstance(value, (int, float)):

@@ -1,4 +1,4 @@
-"""What the data of a config may say: its keys, and what its values would import, open and write.
+"""Checks of a config's data: its keys, and what its values would import, open and write.
 
 The rules hold for every dict in the config, wherever it is. A key of a schedule or test set such
 as ``model.backbone.type`` is taken by its last part.
@@ -34,7 +34,7 @@ class _Wrong(Exception):
 
 
 def check_content(content: Any, what: str) -> None:
-    """Look through the data of a config.
+    """Check the data of a config.
 
     Raises:
         UserError: A key or value is refused; it is named. ``what`` says whose it is.
@@ -88,7 +88,7 @@ def _check_text(value: str, key: str) -> None:
     if '\0' in value or any('\ud800' <= letter <= '\udfff' for letter in value):
         raise _Wrong('is not text')
     # mmdet's data sets read proposals as mmengine's reader does, which refuses pickles (`readers`),
-    # and the models of these configs are of use without them.
+    # and the models of these configs are useful without them.
     if _CODE_FILE.fullmatch(value) and key != 'proposal_file':
         raise _Wrong(f'names {show(value[-80:])}; reading such a file can run code.')
 
@@ -110,7 +110,7 @@ def _check_type(value: Any) -> None:
 
 
 def _check_options(node: dict, place: list[str]) -> None:
-    """Options of single classes that they would evaluate, run or delete."""
+    """Refuse options of single classes that would be evaluated, run or deleted."""
     name = str(node.get('type')).rpartition('.')[2]
     for option, allowed in OPTIONS.get(name, {}).items():
         given = {key for key in node if option in ('*', key)}
@@ -150,11 +150,11 @@ def _check_backend(value: Any) -> None:
 
 def _check_process_group(value: Any) -> None:
     if not isinstance(value, dict) or not {*value} <= {'backend'}:
-        raise _Wrong("is more than dict(backend=...); the launcher's variables say the rest.")
+        raise _Wrong("is more than dict(backend=...); the launcher's variables set the rest.")
 
 
 def _check_inside(value: Any) -> None:
-    """A folder or file that is written: below the folder where the tool was started."""
+    """Refuse an output folder or file outside the folder where the tool was started."""
     text = str(value)
     if re.match(r'[/\\~]|[A-Za-z]:|\w+://', text) or '..' in re.split(r'[/\\]', text):
         raise _Wrong(f'is "{show(text)}"; a safe config writes below the current folder only.')

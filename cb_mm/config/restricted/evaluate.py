@@ -1,6 +1,6 @@
 """The values of a config file, without running it.
 
-A config is a Python program, but hardly ever uses more of Python than literals, names and
+A config is a Python program, but rarely uses more of Python than literals, names and
 ``dict(...)``. This is an interpreter for that part: each kind of syntax node that it knows is
 listed, and any other is refused. What comes out is plain data, as Python itself would give it.
 
@@ -24,7 +24,7 @@ from .limits import count_values
 
 
 class Evaluator:
-    """Evaluates the statements of one file; ``names`` then holds its values."""
+    """Evaluation of the statements of one file; ``names`` then holds its values."""
 
     def __init__(self, base: ConfigDict, budget: Budget) -> None:
         self.names: MutableMapping[str, Any] = {'_base_': base}
@@ -78,7 +78,7 @@ class Evaluator:
             fits = False
         if not fits:
             raise Refusal(target, f'"{words(target)}" is not a name, nor part of a dict or list')
-        # mmengine's dicts copy what they get, and copy a value twice that is used twice.
+        # mmengine's dicts copy what they get; a value that is used twice is copied twice.
         self.budget.spend(count_values(value), target)
         holder[key] = value
 
@@ -135,7 +135,7 @@ class Evaluator:
         return result
 
     def _set(self, node: ast.Set) -> BaseValue:
-        """``{{_base_.a.b}}``, which Python takes for a set inside a set."""
+        """Resolve ``{{_base_.a.b}}``, which Python parses as a set inside a set."""
         inner = node.elts[0]
         inner = inner.elts[0] if isinstance(inner, ast.Set) and len(inner.elts) == 1 else node
         keys: list[str] = []
@@ -147,7 +147,7 @@ class Evaluator:
         return BaseValue(keys)
 
     def _attribute(self, node: ast.Attribute) -> Any:
-        """``_base_.a.b``: only mmengine's own dicts have their keys as attributes."""
+        """Resolve ``_base_.a.b``: only mmengine's own dicts have their keys as attributes."""
         holder = self.value(node.value)
         name = node.attr
         if not isinstance(holder, ConfigDict) or name not in holder or not is_free(name):
@@ -182,7 +182,7 @@ class Evaluator:
         return arithmetic.binary(node, self.value(node.left), self.value(node.right), self.budget)
 
     def _joined(self, node: ast.JoinedStr) -> str:
-        """An f-string of texts and numbers. A list in it could be far longer as text."""
+        """Evaluate an f-string of texts and numbers. A list could be much longer as text."""
         parts = []
         for part in node.values:
             if isinstance(part, ast.FormattedValue):
@@ -212,7 +212,7 @@ class Evaluator:
         items = self._sequence(first.iter)
         outer = self.names
         for item in items:
-            # A scope of its own each time, as in Python: nothing leaks out of a comprehension.
+            # A new scope each time, as in Python: nothing leaks out of a comprehension.
             self.names = ChainMap({}, outer)
             self._assign(first.target, item, self.names)
             yield from self._loop(generators[1:])
@@ -236,7 +236,7 @@ class Evaluator:
             if keyword.arg is None:
                 more = self._mapping(keyword.value)
                 if given.intersection(more) or not all(isinstance(key, str) for key in more):
-                    raise Refusal(node, f'"{words(node)}" has a key twice, or one that is no text')
+                    raise Refusal(node, f'"{words(node)}" has a key twice, or one that is not text')
             else:
                 more = {keyword.arg: self.value(keyword.value)}
             given.update(more)
@@ -244,7 +244,7 @@ class Evaluator:
         return result
 
     def _method(self, node: ast.Call) -> None:
-        """``value.update(...)`` and ``value.pop('key')``, for dicts; their results are not used."""
+        """Run ``value.update(...)`` or ``value.pop('key')`` on a dict; the result is not used."""
         function = node.func
         if not isinstance(function, ast.Attribute) or function.attr not in ('update', 'pop'):
             raise Refusal(node, f'"{words(node)}" is no assignment of data')

@@ -1,4 +1,4 @@
-"""A config file and its bases, read and merged as mmengine does it, but never run."""
+"""A config file and its bases, read and merged as mmengine does, but never run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FILLED_IN = re.compile(r'\{\{\s*(file(Dirname|Basename|BasenameNoExtension|Extn
 
 
 class Reader:
-    """Reads one config with its bases; the limits hold for all of its files together."""
+    """Reader of one config with its bases; the limits hold for all of its files together."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
@@ -132,7 +132,7 @@ def _base_names(statement: ast.stmt) -> list[str]:
 
 
 def _find(path: Path, statement: ast.stmt, name: str) -> tuple[Path, str | None]:
-    """The file of a base, and the package whose parts it names."""
+    """Return the file of a base, and the package whose parts it names."""
     package, colons, inside = name.rpartition('::')
     if '://' in name or '~' in name or '\0' in name or (colons and package not in CONFIG_PACKAGES):
         raise Refusal(statement, f'its base {show(name)} is not a local file')

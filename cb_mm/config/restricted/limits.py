@@ -1,7 +1,7 @@
 """How large a config may be, counted before anything walks through it.
 
 Names share what they hold: ``b = [a, a]``, ``c = [b, b]`` and so on is a few lines in memory, and
-2^28 values for whoever copies, merges or prints it, as mmengine does. The count below visits each
+2^28 values when copied, merged or printed, as mmengine does. The count below visits each
 object once.
 """
 
@@ -30,7 +30,7 @@ def show(value: Any, most: int = 80) -> str:
 
 
 class TooLarge(ValueError):
-    """A config that nobody wrote by hand; says which limit it breaks."""
+    """A config too large to be written by hand; names the limit it breaks."""
 
 
 def count_values(content: Any, most: int = MAX_VALUES, depth: int = MAX_DEPTH) -> int:
@@ -70,7 +70,7 @@ def count_values(content: Any, most: int = MAX_VALUES, depth: int = MAX_DEPTH) -
 
 
 def _children(value: Any) -> list | tuple | None:
-    """What a container holds; None for all that is no container. The keys stay alive in it."""
+    """Return what a container holds, or None if it is not a container; keys are kept alive."""
     if isinstance(value, dict):
         # dict's own methods: those of mmengine's ConfigDict import what a lazy value names.
         return [*dict.keys(value), *dict.values(value)]

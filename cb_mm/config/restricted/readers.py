@@ -1,8 +1,8 @@
 """mmengine's reading of files by their endings, without what could run code.
 
 ``mmengine.load('x.pkl')`` unpickles, and ``mmengine.load('x.yaml')`` builds whatever Python object
-the file names. A safe config names no such files where it can be seen; this is for those that data
-sets put together.
+the file names. Such file names in a safe config are refused; this catches those that data sets
+build.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _before: dict[str, Any] = {}
 
 
 class RefusingPickles(PickleHandler):
-    """Writes pickles, and reads none."""
+    """Handler that writes pickles, but never reads them."""
 
     def load_from_fileobj(self, file: Any, **options: Any) -> Any:
         """Refuse."""
@@ -35,10 +35,10 @@ class RefusingPickles(PickleHandler):
 
 
 class PlainYaml(YamlHandler):
-    """Reads YAML that holds plain data."""
+    """Handler that reads only plain data from YAML."""
 
     def load_from_fileobj(self, file: Any, **options: Any) -> Any:
-        """Return the data; an object of Python is an error."""
+        """Return the data; a Python object is an error."""
         try:
             return yaml.load(file, Loader=yaml.SafeLoader)
         except yaml.YAMLError as error:

@@ -2,8 +2,8 @@
 
 ``allowed_types.txt`` is written by ``benchmarks/safe_types.py``: the types in the configs of cb_mm,
 mmseg, mmdet and mmpretrain, and those that cb_mm registers, without the refused ones below. A test
-writes it again and compares, and looks through the source of every class for calls that could run
-what they are given.
+regenerates and compares it, and searches the source of every class for calls that could run what
+they are given.
 """
 
 from __future__ import annotations

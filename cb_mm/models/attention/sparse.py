@@ -1,4 +1,4 @@
-"""Attention over the pairs of a sparse pattern alone: what is not attended is not computed.
+"""Attention over the pairs of a sparse pattern only: other pairs are not computed.
 
 Keys and values of a few blocks of queries at a time are gathered and multiplied, so that time and
 memory grow linearly with the number of tokens. In the backward pass they are gathered again
@@ -19,14 +19,14 @@ from ...errors import UserError
 from .sparse_pattern import SparsePattern, SparsePlan, make_plan
 from .token_grid import TokenGrid
 
-#: Bytes of gathered keys and values at a time: on a CPU what its cache holds is fastest.
+#: Bytes of gathered keys and values at a time: on a CPU, what fits in the cache is fastest.
 _CPU_CHUNK, _GPU_CHUNK = 4 * 2**20, 128 * 2**20
-#: Plans that a layer keeps, one a grid: test images come in many sizes.
+#: Plans that a layer keeps, one per grid: test images come in many sizes.
 _KEPT_PLANS = 16
 
 
 def sparse_attention(q: Tensor, k: Tensor, v: Tensor, plan: SparsePlan) -> Tensor:
-    """softmax(q kᵀ) v over the pairs of ``plan``.
+    """Compute softmax(q kᵀ) v over the pairs of ``plan``.
 
     Args:
         q: (B, heads, N, d), scaled.
@@ -43,7 +43,7 @@ def sparse_attention(q: Tensor, k: Tensor, v: Tensor, plan: SparsePlan) -> Tenso
 
 
 def _pieces(q: Tensor, plan: SparsePlan) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """A few blocks at a time: queries (n, t), keys (n, K) and bias (n, 1, K)."""
+    """Yield a few blocks at a time: queries (n, t), keys (n, K) and bias (n, 1, K)."""
     batch, heads, _, channels = q.shape
     blocks, count = plan.keys.shape
     row = batch * heads * q.element_size() * count * (2 * channels + plan.queries.shape[1])
@@ -54,12 +54,12 @@ def _pieces(q: Tensor, plan: SparsePlan) -> Iterator[tuple[Tensor, Tensor, Tenso
 
 
 def _gather(x: Tensor, index: Tensor) -> Tensor:
-    """Tokens (B, heads, N, d) at (n, m) -> (B, heads, n, m, d)."""
+    """Gather tokens (B, heads, N, d) at (n, m): (B, heads, n, m, d)."""
     return x.index_select(2, index.flatten()).unflatten(2, index.shape)
 
 
 def _wide(x: Tensor) -> torch.dtype:
-    """float32 at least: half precision is too coarse for sums over many keys."""
+    """Convert to float32 or wider: half precision is too coarse for sums over many keys."""
     return torch.promote_types(x.dtype, torch.float32)
 
 
@@ -69,7 +69,7 @@ def _probabilities(q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def _forward(q: Tensor, k: Tensor, v: Tensor, plan: SparsePlan) -> Tensor:
-    # One row more: what belongs to no token is read from zeros there, and written there.
+    # One extra row of zeros: reads and writes of missing tokens go there.
     q = nn.functional.pad(q, (0, 0, 0, 1))
     out = v.new_empty(*v.shape[:2], plan.tokens + 1, v.shape[3])
     for queries, keys, bias in _pieces(q, plan):
@@ -85,7 +85,7 @@ def _forward(q: Tensor, k: Tensor, v: Tensor, plan: SparsePlan) -> Tensor:
 def _backward(
     q: Tensor, k: Tensor, v: Tensor, grad: Tensor, plan: SparsePlan
 ) -> tuple[Tensor, ...]:
-    """Gradients of q, k and v; every piece is computed again."""
+    """Return the gradients of q, k and v; every piece is recomputed."""
     q, grad = (nn.functional.pad(x, (0, 0, 0, 1)) for x in (q, grad))
     wide = _wide(q)
     dq = torch.zeros_like(q, dtype=wide)
@@ -129,10 +129,10 @@ class SparseAttention(Attention):
     """timm's attention, with its parameters and keys, over a sparse pattern.
 
     Args:
-        attention: The dense one, which this one takes the place of.
+        attention: The dense attention that this one replaces.
         pattern: Which pairs are computed.
-        grid: What tells the grid of a forward pass.
-        layer: Number of the block: each has random blocks of its own.
+        grid: Gives the grid of a forward pass.
+        layer: Number of the block: each has its own random blocks.
     """
 
     def __init__(
@@ -141,14 +141,14 @@ class SparseAttention(Attention):
         nn.Module.__init__(self)
         vars(self).update(vars(attention))
         if attention.attn_drop.p > 0:
-            raise UserError('attn_drop_rate does not go with sparse attention: set it to 0.')
+            raise UserError('attn_drop_rate does not work with sparse attention: set it to 0.')
         self.pattern = pattern
         self.layer = layer
         self.grid = grid
         self._plans: dict[tuple, SparsePlan] = {}
 
     def plan(self, tokens: int, device: torch.device) -> SparsePlan:
-        """The pattern on the grid of this forward pass."""
+        """Return the pattern on the grid of this forward pass."""
         size = self.grid.of(tokens)
         key = (size, self.grid.prefix, device)
         if key not in self._plans:
@@ -173,13 +173,13 @@ class SparseAttention(Attention):
         return self.proj_drop(self.finish(mixed.transpose(1, 2).flatten(2), x))
 
     def attention_parts(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Scaled queries, keys, values, and the pattern as a bias: for `cb_mm.attention`."""
+        """Return scaled queries, keys, values and the pattern as a bias, for `cb_mm.attention`."""
         mask = self.plan(x.shape[1], x.device).mask()
         bias = torch.zeros(mask.shape, device=x.device).masked_fill_(~mask, float('-inf'))
         return *self._heads(x), bias
 
     def finish(self, mixed: Tensor, x: Tensor) -> Tensor:
-        """Mixed values of all heads (B, n, C) and the input of these tokens -> output (B, n, C)."""
+        """Return the output (B, n, C) from mixed values of all heads (B, n, C) and the input."""
         mixed = getattr(self, 'norm', nn.Identity())(mixed)
         gate = getattr(self, 'gate', None)
         return self.proj(mixed if gate is None else mixed * gate(x).sigmoid())

@@ -2,12 +2,12 @@
 
 The patches are cut into blocks. All queries of a block attend to the same keys:
 
-- window (W): the blocks around theirs, their own among them,
+- window (W): the blocks around theirs, including their own,
 - random (R): some other blocks, drawn once for a grid and a layer,
 - global (G): single tokens that see all tokens and are seen by all.
 
 Prefix tokens (class, distillation, registers) are always global: our reading, since a class token
-that sees three blocks could not describe the image. With ``block=1`` the pattern is one of single
+that sees three blocks could not describe the image. With ``block=1`` the pattern is over single
 tokens: r random keys for every query, w neighbours.
 """
 
@@ -62,7 +62,7 @@ class SparsePattern:
 
     @classmethod
     def read(cls, option: str | Mapping) -> SparsePattern:
-        """From one of `COMBINATIONS`, or from a dict of the attributes above."""
+        """Read one of `COMBINATIONS`, or a dict of the attributes above."""
         if isinstance(option, str):
             check_choice('attention', option, COMBINATIONS)
             parts = option.split('+')
@@ -93,7 +93,7 @@ class SparsePlan:
     tokens: int
 
     def to(self, device: torch.device) -> SparsePlan:
-        """The same plan on a device."""
+        """Return the same plan on a device."""
         tensors = (self.queries, self.keys, self.bias, self.global_tokens)
         return SparsePlan(*(tensor.to(device) for tensor in tensors), self.tokens)
 
@@ -105,7 +105,7 @@ class SparsePlan:
         return int((keys * queries).sum()) + len(self.global_tokens) * self.tokens
 
     def mask(self) -> Tensor:
-        """The pattern as a dense matrix (tokens, tokens), true where a query attends to a key."""
+        """Return the pattern as a dense matrix (tokens, tokens): True where a query sees a key."""
         mask = torch.zeros(self.tokens + 1, self.tokens, dtype=torch.bool, device=self.keys.device)
         for queries, keys, bias in zip(self.queries, self.keys, self.bias[:, 0], strict=True):
             mask[queries[:, None], keys[bias == 0]] = True
@@ -116,7 +116,7 @@ class SparsePlan:
 def make_plan(
     pattern: SparsePattern, grid: tuple[int, int], prefix: int = 0, layer: int = 0
 ) -> SparsePlan:
-    """A pattern on a grid of patches behind ``prefix`` tokens.
+    """Lay a pattern on a grid of patches behind ``prefix`` tokens.
 
     Time and memory grow linearly with the number of patches. The random blocks depend on the seed,
     the grid and the layer alone.
@@ -135,7 +135,7 @@ def make_plan(
     is_global[everywhere] = True
 
     def as_tokens(patches: np.ndarray) -> np.ndarray:
-        # A global token stands in no block, neither as key (it would count twice) nor as query.
+        # A global token is in no block, neither as key (it would count twice) nor as query.
         numbers = np.where(patches < 0, tokens, patches + prefix)
         return np.where(is_global[numbers], tokens, numbers)
 
@@ -155,7 +155,7 @@ def make_plan(
 
 
 def _blocks(pattern: SparsePattern, grid: tuple[int, int]) -> tuple[np.ndarray, tuple[int, int]]:
-    """Patches of every block (blocks, t), -1 for none; and the grid of the blocks."""
+    """Return the patches of every block (blocks, t), -1 for none, and the grid of the blocks."""
     side = pattern.block
     patches = np.arange(grid[0] * grid[1])
     if pattern.layout == 'sequence':
@@ -170,7 +170,7 @@ def _blocks(pattern: SparsePattern, grid: tuple[int, int]) -> tuple[np.ndarray, 
 
 
 def _spread(count: int, grid: tuple[int, int]) -> np.ndarray:
-    """Numbers of ``count`` patches, or of all, at even distances in rows at even distances."""
+    """Return the numbers of ``count`` patches (or all), evenly spaced in evenly spaced rows."""
     height, width = grid
     count = min(count, height * width)
     if count == 0:
@@ -186,7 +186,7 @@ def _spread(count: int, grid: tuple[int, int]) -> np.ndarray:
 
 
 def _window(window: int, shape: tuple[int, int]) -> np.ndarray:
-    """Blocks around every block (blocks, window²), -1 beyond the border."""
+    """Return the blocks around every block (blocks, window²), -1 beyond the border."""
     reach = np.arange(window) - window // 2
     down, right = (offset.ravel() for offset in np.meshgrid(reach, reach, indexing='ij'))
     if shape[0] == 1:  # a sequence, or a flat grid: nothing above and below
@@ -198,7 +198,7 @@ def _window(window: int, shape: tuple[int, int]) -> np.ndarray:
 
 
 def _random(count: int, taken: np.ndarray, blocks: int, rng: np.random.Generator) -> np.ndarray:
-    """For every block ``count`` others (blocks, count) beside those taken; -1 when none is left.
+    """Draw ``count`` more blocks for every block (blocks, count); -1 when none is left.
 
     Drawn one after the other among those that are left, without a table of all pairs of blocks.
     """
@@ -215,7 +215,7 @@ def _random(count: int, taken: np.ndarray, blocks: int, rng: np.random.Generator
 
 
 def _left(keys: np.ndarray, none: int) -> np.ndarray:
-    """Rows with their keys first; columns without any key go."""
+    """Move the keys of each row to the front; drop columns without any key."""
     order = np.argsort(keys == none, axis=1, kind='stable')
     width = int((keys != none).sum(axis=1).max(initial=0))
     return np.take_along_axis(keys, order, axis=1)[:, :width]

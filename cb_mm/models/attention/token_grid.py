@@ -1,4 +1,4 @@
-"""The grid of the tokens of a forward pass, for layers that must know which are neighbours."""
+"""The token grid of a forward pass, for layers that must know which tokens are neighbours."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from ...errors import UserError
 class TokenGrid:
     """Rows and columns of the patches, as the patch embedding of a ViT last gave them.
 
-    Layers hold it; it holds no layer. Copies of a model get a grid of their own, which its layers
-    share. It remembers the last grid for every number of tokens: layers that are recomputed in the
-    backward pass may be those of an earlier image.
+    Layers hold it; it holds no layer. A copy of a model gets its own grid, shared by its layers. It
+    remembers the last grid for every number of tokens: layers that are recomputed in the backward
+    pass may be those of an earlier image.
 
     Args:
         patch_embed: timm's patch embedding.
@@ -31,10 +31,10 @@ class TokenGrid:
         self._sizes[self.prefix + size[0] * size[1]] = size
 
     def of(self, tokens: int) -> tuple[int, int]:
-        """Rows and columns of a sequence with that many tokens, the prefix among them."""
+        """Return rows and columns of a sequence of that many tokens, including the prefix."""
         if tokens not in self._sizes:
             raise UserError(
                 f'{tokens} tokens are not {self.prefix} prefix tokens and the patches of an image. '
-                'Patch dropout and the like do not go with layers on a grid.'
+                'Patch dropout and the like do not work with layers on a grid.'
             )
         return self._sizes[tokens]

@@ -4,10 +4,10 @@ A uniform head needs no queries and no keys: every token receives the mean of th
 
 - (A) replaces one head of the model. Its queries and keys go: ViT-S has 21.5 M parameters.
 - (B) is (A) with as many parameters as the model had: the queries and keys of the heads that are
-  left are wider. How the paper brings the count back is not said; this is our reading. 22.1 M.
-- (C) has one head more. The paper's 29 M are not reached by a head of 64 channels beside the
-  others, which gives 22.6 M. They are when the whole model grows by the width of that head, from 6
-  to 7 heads of 64 channels: 29.2 M. That is our reading.
+  left are wider. The paper does not say how it restores the count; this is our reading. 22.1 M.
+- (C) has one more head. One more head of 64 channels beside the others gives 22.6 M, not the
+  paper's 29 M. Widening the whole model by that head, from 6 to 7 heads of 64 channels, gives 29.2
+  M. That is our reading.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from ...errors import UserError
 
-#: option of ViTCB -> (heads more than the model has, whether the parameters are brought back)
+#: option of ViTCB -> (extra heads, whether the number of parameters is restored)
 UNIFORM_KINDS: dict[str, tuple[int, bool]] = {
     'uniform_a': (0, False),
     'uniform_b': (0, True),
@@ -32,7 +32,7 @@ class UniformHeadAttention(nn.Module):
 
     Args:
         dim: Channels of the tokens.
-        num_heads: Number of heads, the uniform one among them.
+        num_heads: Number of heads, including the uniform one.
         query_width: Channels of the queries and keys of a head; None is that of its values,
             ``dim / num_heads``.
         qkv_bias: Whether queries, keys and values have a bias.
@@ -64,7 +64,7 @@ class UniformHeadAttention(nn.Module):
                 nn.init.zeros_(layer.bias)
 
     def _heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries and keys of the learned heads, values of all: (B, heads, N, channels)."""
+        """Return queries and keys of the learned heads, values of all: (B, heads, N, channels)."""
         queries = (self.num_heads - 1) * self.query_width
         parts = self.qkv(x).split([queries, queries, self.proj.in_features], dim=-1)
         widths = (self.query_width, self.query_width, self.head_dim)
@@ -90,7 +90,7 @@ class UniformHeadAttention(nn.Module):
         return self.proj_drop(self.proj(mixed))
 
     def attention_parts(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
-        """Scaled queries, keys and values of all heads, and no bias: for `cb_mm.attention`.
+        """Return scaled queries, keys and values of all heads, and no bias, for `cb_mm.attention`.
 
         Queries of zero attend to all tokens alike.
         """
@@ -99,5 +99,5 @@ class UniformHeadAttention(nn.Module):
         return q, k, v, None
 
     def finish(self, mixed: Tensor, x: Tensor) -> Tensor:
-        """Mixed values of all heads (B, n, C) and the input of these tokens -> output (B, n, C)."""
+        """Return the output (B, n, C) from mixed values of all heads (B, n, C) and the input."""
         return self.proj(mixed)

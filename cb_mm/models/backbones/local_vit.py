@@ -3,7 +3,7 @@
 Li et al., "LocalViT: Bringing Locality to Vision Transformers", 2021. The tiny size of that paper:
 DeiT-Ti with 4 heads; in every block the MLP is 1 × 1 convolution, 3 × 3 depthwise convolution,
 squeeze-and-excitation, 1 × 1 convolution, each convolution with batch norm, and the class token
-passes it by. Importing this file registers ``localvit_tiny_patch16_224`` with timm.
+bypasses it. Importing this file registers ``localvit_tiny_patch16_224`` with timm.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ default_cfgs = generate_default_cfgs(
 
 @register_model
 def localvit_tiny_patch16_224(pretrained: bool = False, **kwargs: Any) -> LocalViT:
-    """LocalViT-Ti: 12 blocks, 192 channels, 4 heads."""
+    """Build LocalViT-Ti: 12 blocks, 192 channels, 4 heads."""
     size = {'patch_size': 16, 'embed_dim': 192, 'depth': 12, 'num_heads': 4}
     return build_model_with_cfg(
         LocalViT,

@@ -1,4 +1,4 @@
-"""Models of timm for images of any size, where they can be; their strides; their fixed sizes."""
+"""timm models for images of any size, where possible; their strides; their fixed sizes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import nn
 
 from ...errors import UserError
 
-#: How timm's models are told to take images of any size; each knows one of them.
+#: Options that make timm's models take images of any size; each model has one of them.
 _ANY_SIZE: tuple[dict[str, bool], ...] = (
     {'strict_img_size': False},  # Swin; first, since it takes and ignores the others
     {'dynamic_img_size': True, 'dynamic_img_pad': True},  # ViT
@@ -27,15 +27,15 @@ def build_timm_model(
     drop_path_rate: float,
     model_kwargs: Mapping[str, Any] | None,
 ) -> nn.Module:
-    """A model of timm without classifier and without pretrained weights.
+    """Build a timm model without classifier and without pretrained weights.
 
     Raises:
-        UserError: No such model, options that it does not have, or a model without feature maps.
+        UserError: Unknown model, options that it does not have, or a model without feature maps.
     """
     if not isinstance(name, str) or not timm.is_model(name):
         near = difflib.get_close_matches(str(name).split('.')[0], timm.list_models(), n=3)
         raise UserError(
-            f'model_name={name!r} is no model of timm.'
+            f'model_name={name!r} is not a timm model.'
             + (f' Did you mean {", ".join(near)}?' if near else '')
         )
     options: dict[str, Any] = {'num_classes': 0, **(model_kwargs or {})}
@@ -57,7 +57,7 @@ def build_timm_model(
 
 def _checked(model: nn.Module, name: str) -> nn.Module:
     if not hasattr(model, 'forward_intermediates') or not getattr(model, 'feature_info', None):
-        raise UserError(f"{name}: timm's {type(model).__name__} gives no intermediate maps.")
+        raise UserError(f"{name}: timm's {type(model).__name__} returns no intermediate maps.")
     patches = getattr(model, 'patch_embed', None)
     if getattr(patches, 'strict_img_size', None) is False:
         patches.dynamic_img_pad = True  # images that are not whole patches: zeros at the end
@@ -67,7 +67,7 @@ def _checked(model: nn.Module, name: str) -> nn.Module:
 
 
 def group_pit(coarse: bool = False) -> dict[str, Any]:
-    """Which layer a parameter of PiT belongs to; timm has it for nearly all other models."""
+    """Return which layer a PiT parameter belongs to; timm has this for nearly all other models."""
     fine = [
         (r'^transformers\.(\d+)\.pool', (0,)),
         (r'^transformers\.(\d+)\.blocks\.(\d+)', None),
@@ -80,7 +80,7 @@ def group_pit(coarse: bool = False) -> dict[str, Any]:
 
 
 def strides_of(model: nn.Module) -> tuple[int, ...]:
-    """Pixels per cell of each of the model's feature maps."""
+    """Return the pixels per cell of each of the model's feature maps."""
     if isinstance(model, PoolingVisionTransformer):
         # timm reports one less than the stride of the patches, doubled by each stage.
         first = model.patch_embed.conv.stride[0]
@@ -89,7 +89,7 @@ def strides_of(model: nn.Module) -> tuple[int, ...]:
 
 
 def fixed_size(model: nn.Module) -> tuple[int, int] | None:
-    """The only image size that the model takes; None when it takes any."""
+    """Return the only image size that the model takes; None when it takes any."""
     if isinstance(model, PoolingVisionTransformer):  # its position embedding is added as it is
         return tuple(model.patch_embed.img_size)
     patches = getattr(model, 'patch_embed', None) or getattr(model, 'stem', None)

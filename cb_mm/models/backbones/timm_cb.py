@@ -1,4 +1,4 @@
-"""TimmCB: any model of timm as an OpenMMLab backbone, with Context Broadcasting."""
+"""TimmCB: any timm model as an OpenMMLab backbone, with Context Broadcasting."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ class TimmCB(BaseModule):
         model_name: Name of the model in timm, such as 'swin_tiny_patch4_window7_224'.
         broadcast: None, 'cb', 'cb_s', 'cb_gate', 'cb_hybrid' or 'se'.
         layers: 'upper' half of all layers, 'all', or a list of indices.
-        skip_out_layers: No CB in the last layer before each output (the paper's way for
+        skip_out_layers: No CB in the last layer before each output (as the paper does for
             detection).
         out_indices: Which of timm's feature maps: the stages of a pyramid, the blocks of a plain
             model. None is all stages, or four blocks spread over a plain model.
         pyramid: None brings four maps of one stride, as those of a ViT or Mixer, to strides in the
             proportion 4, 8, 16, 32 and leaves others as they are; a list of factors or False as in
             ViTCB. See `FeaturePyramid`.
-        norm_out: A LayerNorm of its own for every map, as Swin has for dense prediction.
+        norm_out: A separate LayerNorm for every map, as Swin has for dense prediction.
         img_size: Image size that the model is built for; None is its own. A Swin shifts the
             windows of a stage only if the map of such an image is larger than a window: give the
             size of the training crops.
@@ -126,7 +126,7 @@ class TimmCB(BaseModule):
         scales = (4, 2, 1, 0.5) if pyramid is True else tuple(pyramid)
         if len(scales) != len(self.out_indices) or len(set(self.out_channels)) != 1:
             raise UserError(
-                f'pyramid={pyramid}: a pyramid needs one scale a map and the same width in all; '
+                f'pyramid={pyramid}: a pyramid needs one scale per map and the same width in all; '
                 f'out_indices={self.out_indices} of {self.model_name} gives maps of '
                 f'{self.out_channels} channels at strides {self.out_strides}.'
             )
@@ -189,7 +189,7 @@ class TimmCB(BaseModule):
         ]
 
     def _kept_by_timm(self) -> set[str]:
-        """Parameters that are left when timm cuts off what these outputs do not need."""
+        """Return the parameters that remain when timm prunes what these outputs do not need."""
         if not hasattr(self.model, 'prune_intermediate_layers'):
             return {name for name, _ in self.model.named_parameters()}
         pruned = copy.deepcopy(self.model)
@@ -197,7 +197,7 @@ class TimmCB(BaseModule):
         return {name for name, _ in pruned.named_parameters()}
 
     def train(self, mode: bool = True) -> TimmCB:
-        """Training mode for everything but the frozen parts."""
+        """Set training mode for everything but the frozen parts."""
         super().train(mode)
         for path in self._frozen_parts:
             self.model.get_submodule(path).eval()
@@ -212,7 +212,7 @@ class TimmCB(BaseModule):
         return self.model
 
     def adapt_weights(self, state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
-        """A checkpoint of the model's authors in timm's layout, by timm's own filter."""
+        """Convert a checkpoint of the model's authors to timm's layout, with timm's own filter."""
         module = sys.modules[type(self.model).__module__]
         change = getattr(module, 'checkpoint_filter_fn', None)
         state_dict = dict(state_dict) if change is None else change(dict(state_dict), self.model)
@@ -222,12 +222,12 @@ class TimmCB(BaseModule):
         return state_dict
 
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
-        """Images (B, 3, H, W) -> one (B, C, h, w) map for each of ``out_indices``."""
+        """Compute one (B, C, h, w) map for each of ``out_indices`` from images (B, 3, H, W)."""
         size = tuple(images.shape[-2:])
         if self.fixed_size is not None and size != self.fixed_size:
             height, width = self.fixed_size
             raise UserError(
-                f'{self.model_name} takes images of {height} x {width} only, and got '
+                f'{self.model_name} takes only images of {height} x {width}, but got '
                 f'{size[0]} x {size[1]}. Set img_size to the size of the training crops, and '
                 f"test_cfg=dict(mode='slide', crop_size=({height}, {width}), stride=...)."
             )
@@ -243,7 +243,7 @@ class TimmCB(BaseModule):
 
 
 def _spread(model: nn.Module) -> tuple[int, ...]:
-    """All stages of a pyramid; of a plain model four blocks, at equal distances."""
+    """Return all stages of a pyramid, or four evenly spaced blocks of a plain model."""
     infos = model.feature_info
     if len({info['reduction'] for info in infos}) > 1 or len(infos) < 4:
         return tuple(range(len(infos)))

@@ -28,13 +28,13 @@ from .vit_attention import build_vit
 
 @MODELS.register_module()
 class ViTCB(VisionTransformer, BaseModule):
-    """A timm Vision Transformer that returns feature maps, with CB in the layers that are chosen.
+    """A timm Vision Transformer that returns feature maps, with CB in the chosen layers.
 
     With ``broadcast=None`` and ``pyramid=False`` the state-dict keys are timm's, and the maps
     equal ``forward_intermediates(norm=False)``. The keys stay timm's whatever ``out_indices`` are:
     the final norm and the blocks behind the last output are kept, but do not run or train.
 
-    Images of any size are taken. Those that are not whole patches are padded with zeros at the
+    Images may have any size. Those that are not whole patches are padded with zeros at the
     right and the bottom, so that the maps of an H × W image have ceil(H / patch) × ceil(W / patch)
     cells before the pyramid. The position embedding is resampled to that grid, as timm does.
 
@@ -45,7 +45,7 @@ class ViTCB(VisionTransformer, BaseModule):
         broadcast: None, 'cb', 'cb_s', 'cb_gate', 'cb_hybrid' or 'se'; see `BROADCASTS`.
         layers: 'upper' (>= depth / 2), 'all', or a list of indices.
         position: 'end', 'mid' or 'front' of the MLP, 'attn', or 'mlp+attn'; see `place`.
-        skip_out_layers: No CB in the blocks of ``out_indices`` (the paper's way for detection).
+        skip_out_layers: No CB in the blocks of ``out_indices`` (as the paper does for detection).
         out_indices: Blocks whose output is returned, one map each; from 0, negative ones count
             from the end.
         pyramid: True brings four maps to the strides 4, 8, 16, 32; a list of factors does so for
@@ -68,7 +68,7 @@ class ViTCB(VisionTransformer, BaseModule):
             `SparsePattern`. Sparse attention has timm's keys, and takes the same weights.
         out_type: 'maps', or 'cls' for classification: the class token of the last block after the
             final norm, as a tuple of one (B, embed_dims) tensor, or for a distilled model of the
-            pair of class and distillation token. ``out_indices`` and ``pyramid`` have no say then.
+            pair of class and distillation token. ``out_indices`` and ``pyramid`` are ignored then.
 
     Attributes:
         broadcast: As given.
@@ -169,7 +169,7 @@ class ViTCB(VisionTransformer, BaseModule):
         if len(scales) != len(self.out_indices):
             raise UserError(
                 f'pyramid has {len(scales)} scales but out_indices={self.out_indices} gives '
-                f'{len(self.out_indices)} maps. Set pyramid=False or one scale a map.'
+                f'{len(self.out_indices)} maps. Set pyramid=False or one scale per map.'
             )
         return FeaturePyramid(self.embed_dim, scales, norm_cfg)
 
@@ -199,7 +199,7 @@ class ViTCB(VisionTransformer, BaseModule):
                 parameter.requires_grad_(False)
 
     def train(self, mode: bool = True) -> ViTCB:
-        """Training mode for everything but the frozen parts."""
+        """Set training mode for everything but the frozen parts."""
         super().train(mode)
         for part in self._frozen_parts():
             part.eval()
@@ -219,8 +219,9 @@ class ViTCB(VisionTransformer, BaseModule):
             unknown = sorted(set(options) - {'prefix', 'map_location', 'allow_broadcast_mismatch'})
             if 'trust' in options:
                 raise UserError(
-                    f'init_cfg of {cfg.get("checkpoint")}: a config cannot vouch for a file. Leave '
-                    '"trust" out; if you trust the maker of the file, pass it as --init with '
+                    f'init_cfg of {cfg.get("checkpoint")}: a config cannot vouch for a file. '
+                    'Leave "trust" out; if you trust the source of the file, pass it as --init '
+                    'with '
                     '--trust-checkpoint.'
                 )
             if 'checkpoint' not in cfg or unknown:
@@ -234,25 +235,25 @@ class ViTCB(VisionTransformer, BaseModule):
         self.is_init = True
 
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
-        """Which layer a parameter belongs to, in timm's form; the pyramid is behind the last."""
+        """Return which layer a parameter belongs to, in timm's form; the pyramid comes last."""
         return {
             'stem': r'^(?:\w+_token|pos_embed|patch_embed|norm_pre)',
             'blocks': [(r'^blocks\.(\d+)', None), (r'^norm\.', (99999,))],
         }
 
     def _load_from_state_dict(self, state_dict: dict, prefix: str, *args: Any) -> None:
-        # Whoever loads: a position embedding of another image size is resampled to this one.
+        # For any loader: a position embedding of another image size is resampled to this one.
         key = f'{prefix}pos_embed'
         if key in state_dict and self.pos_embed is not None:
             state_dict[key] = fit_position_embedding(state_dict[key], self)[0]
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def _pos_embed(self, x: Tensor) -> Tensor:
-        # Of the class that timm chose: the distilled DeiT has one more token.
+        # From the class that timm chose: the distilled DeiT has one more token.
         return self._timm_class._pos_embed(self, x)
 
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
-        """Images (B, 3, H, W) -> one (B, embed_dims, h, w) map for each of ``out_indices``.
+        """Compute one (B, embed_dims, h, w) map per index of ``out_indices`` from (B, 3, H, W).
 
         With ``out_type='cls'``: the class token instead, (B, embed_dims).
         """

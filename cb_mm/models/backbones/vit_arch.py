@@ -32,10 +32,10 @@ def build_timm_vit(
         arch: Name in `SIZES`, any timm name of a Vision Transformer, or the arguments of timm's
             VisionTransformer.
         img_size: Size that the position embedding is for; None is the model's own.
-        drop_path_rate: Of the last block; the first has none, those between lie on a line.
+        drop_path_rate: Of the last block, rising linearly from 0 in the first.
         changes: Arguments of timm's VisionTransformer that differ from those of ``arch``.
     """
-    # Images that are not whole patches are padded at the right and the bottom, with zeros.
+    # Images that are not whole patches are padded with zeros at the right and the bottom.
     options: dict[str, Any] = {
         'num_classes': 0,
         'drop_path_rate': drop_path_rate,
@@ -48,7 +48,7 @@ def build_timm_vit(
     if isinstance(arch, Mapping):
         clash = sorted({'num_classes', 'dynamic_img_size', 'dynamic_img_pad'} & set(arch))
         if clash:
-            raise UserError(f'arch={dict(arch)}: leave out {clash[0]}, ViTCB sets it itself.')
+            raise UserError(f'arch={dict(arch)}: leave out {clash[0]}, ViTCB sets it.')
         try:
             return VisionTransformer(**{**options, **arch, **changes})
         except TypeError as error:
@@ -66,7 +66,7 @@ def build_timm_vit(
         )
     try:
         model = timm.create_model(name, pretrained=False, **options)
-    # A model that is no ViT knows nothing of these options; an unknown tag is a RuntimeError.
+    # A model that is not a ViT does not take these options; an unknown tag is a RuntimeError.
     except (TypeError, RuntimeError) as error:
         raise UserError(_no_vit(arch, str(error))) from error
     if not isinstance(model, VisionTransformer):

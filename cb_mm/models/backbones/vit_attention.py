@@ -23,7 +23,7 @@ def build_vit(
     drop_path_rate: float,
     attention: str | Mapping[str, Any] | None = None,
 ) -> VisionTransformer:
-    """Build the ViT of `build_timm_vit` with the attention that is asked for.
+    """Build the ViT of `build_timm_vit` with the requested attention.
 
     Args:
         arch: As in `build_timm_vit`.
@@ -41,7 +41,7 @@ def build_vit(
     other = next((block for block in vit.blocks if type(block.attn) is not Attention), None)
     if other is not None:
         raise UserError(
-            f'attention={attention!r} takes the place of a plain attention; the blocks of '
+            f'attention={attention!r} replaces a plain attention; the blocks of '
             f'arch={arch!r} have {type(other.attn).__name__}.'
         )
     if kind in UNIFORM_KINDS:
@@ -65,14 +65,14 @@ def _make_uniform(vit: VisionTransformer, restore: bool) -> None:
 
     Args:
         vit: The model.
-        restore: Share the channels of that head's queries and keys out among the other heads.
+        restore: Distribute the channels of that head's queries and keys among the other heads.
     """
     for block in vit.blocks:
         old = block.attn
         if old.num_heads < 2:
             raise UserError('a uniform head needs a model with two heads or more.')
         if list(old.q_norm.parameters()) or getattr(old, 'gate', None) is not None:
-            raise UserError('a uniform head does not go with normed queries or gated attention.')
+            raise UserError('a uniform head does not work with normed queries or gated attention.')
         dim = old.proj.out_features
         block.attn = UniformHeadAttention(
             dim,

@@ -24,7 +24,7 @@ def with_broadcast(
     init_cfg: dict | list[dict] | None = None,
     **options: Any,
 ) -> nn.Module:
-    r"""Build a backbone and add CB to it. What comes out is that backbone, with its own keys.
+    r"""Build a backbone and add CB to it. The result is that backbone, with its own keys.
 
     The PVT-S of the first version, which timm does not have, in a segmentor of mmseg::
 

@@ -2,7 +2,7 @@
 
 The modules take and return tokens of shape (..., N, C). `place` puts one of them into a
 transformer block; neither the block's code nor its state-dict keys change. For blocks of any other
-kind see `insertion.add_context_broadcast`.
+kind see `insert.add_context_broadcast`.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class ContextBroadcast(nn.Module):
         needs_class_token: Whether token 0 must be a class token.
         needs_width: Whether the constructor takes the number of channels, as ``width``. Read from
             its signature, so that a new variant cannot forget it.
-        identity_at_init: Whether a new module of it returns the tokens as they are: weights that
-            were trained without it then fit unchanged.
+        identity_at_init: Whether a new module returns the tokens unchanged: weights that were
+            trained without it then fit as they are.
     """
 
     needs_class_token = False
@@ -48,11 +48,11 @@ class ContextBroadcast(nn.Module):
         self.skip_tokens = skip_tokens
 
     def mean(self, x: Tensor, real: Tensor | None = None) -> Tensor:
-        """Mean token (..., 1, C); summed in float32 at least, whatever the autocast type.
+        """Return the mean token (..., 1, C), summed in float32 or wider under any autocast type.
 
         Args:
             x: Tokens (..., N, C).
-            real: (..., N), true for the tokens that are no padding; None: all are.
+            real: (..., N), True for tokens that are not padding; None: all tokens.
         """
         x = x[..., self.skip_tokens :, :] if self.skip_tokens else x
         wide = torch.promote_types(x.dtype, torch.float32)
@@ -162,7 +162,7 @@ def build_broadcast(
 
 
 def resolve_layers(layers: str | Iterable[int], depth: int) -> tuple[int, ...]:
-    """Indices of the layers that get CB.
+    """Return the indices of the layers that get CB.
 
     Args:
         layers: 'all', 'upper' (layers >= depth / 2: our reading, the paper does not define it), or
@@ -176,7 +176,7 @@ def resolve_layers(layers: str | Iterable[int], depth: int) -> tuple[int, ...]:
 
 
 def resolve_indices(option: str, indices: Iterable[int], depth: int) -> tuple[int, ...]:
-    """The indices without negative ones, in their order; a UserError where one is out of range."""
+    """Return the indices with negative ones resolved; a UserError if one is out of range."""
     indices = tuple(indices)
     wrong = [i for i in indices if isinstance(i, bool) or not isinstance(i, int)]
     wrong = wrong or [i for i in indices if not -depth <= i < depth]
@@ -199,8 +199,8 @@ def _change_output(host: nn.Module, args: tuple, output: Tensor) -> Tensor:
 def attach(host: nn.Module, broadcast: nn.Module, where: str = 'output') -> None:
     """Let ``broadcast`` change the input or output of ``host``, as its child ``host.broadcast``.
 
-    A forward hook does it, so that the host may be of any class and keeps its keys. The hook
-    itself holds nothing: copies and pickles of the model stay whole.
+    A forward hook does it, so that the host may be of any class and keeps its keys. The hook itself
+    holds no reference: copies and pickles of the model stay complete.
     """
     if hasattr(host, 'broadcast'):
         raise UserError(f'this {type(host).__name__} has a broadcast already; attach only one.')

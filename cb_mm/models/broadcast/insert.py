@@ -1,4 +1,4 @@
-"""Context Broadcasting in any torch model, in one line, and out of it again.
+"""Context Broadcasting added to any torch model in one line, and removed again.
 
     from cb_mm import add_context_broadcast
 
@@ -6,7 +6,7 @@
     added = add_context_broadcast(model, 'cb_s', 'all', pattern='encoder.*.output.dropout')
     added.remove()
 
-The model's own code stays as it is: forward hooks do it, so a state dict changes only by the
+The model's own code is unchanged: forward hooks do it, so a state dict changes only by the
 parameters of those variants that have any (``<name of the MLP>.broadcast.scale`` for CB_S).
 """
 
@@ -55,7 +55,7 @@ class Insertion:
     found: int
 
     def remove(self) -> None:
-        """Leave the model as it was."""
+        """Restore the model as it was."""
         for name in self.names:
             _detach(self.model.get_submodule(name))
         if not any(_hosts(self.model)):
@@ -88,15 +88,16 @@ def add_context_broadcast(
     Tokens are (B, N, C) or (B, H, W, C); with ``channels_first``, (B, C, N) or (B, C, H, W).
 
     Args:
-        model: Any torch model: of timm, torchvision, OpenMMLab, Hugging Face, or one's own.
+        model: Any torch model: from timm, torchvision, OpenMMLab, Hugging Face, or custom.
         broadcast: 'cb', 'cb_s', 'cb_gate', 'cb_hybrid', 'se', or another of `BROADCASTS`.
-        layers: Which of the modules that are found: 'upper' half, 'all', or their numbers.
+        layers: Which of the modules found: 'upper' half, 'all', or their numbers.
         pattern: Names of the modules, as a glob (``'blocks.*.mlp'``; a star matches dots too) or a
             compiled regular expression, searched in the name. None finds the ends of the MLPs of
             timm's, torchvision's, OpenMMLab's, torch's and Hugging Face's (BERT-like) layers.
-        where: 'output' changes what the modules give, 'input' what they get.
-        tokens: The tokens of a sequence that take part, a slice: they alone give to the mean and
-            receive it. For a ViLT, 'image', 'text' or 'both'; padding then stays out of the mean.
+        where: 'output' changes what the modules return, 'input' what they get.
+        tokens: The tokens of a sequence that take part, a slice: only they contribute to the mean
+            and receive it. For a ViLT, 'image', 'text' or 'both'; padding then stays out of the
+            mean.
             None: all.
         channels_first: None finds it by the width of the module's last layer; where the shape fits
             both ways, a convolution's map has its channels first, everything else last.
@@ -123,7 +124,7 @@ def add_context_broadcast(
     taken = [name for name, host in zip(names, hosts, strict=True) if hasattr(host, 'broadcast')]
     if taken:
         raise UserError(
-            f'{taken[0]} broadcasts already; remove_context_broadcast(model) takes it away.'
+            f'{taken[0]} already broadcasts; remove_context_broadcast(model) removes it.'
         )
     unknown = [name for name in names if measured[name] is None]
     if BROADCASTS[broadcast].needs_width and unknown:
@@ -152,7 +153,7 @@ def add_context_broadcast(
 
 
 def remove_context_broadcast(model: nn.Module) -> int:
-    """Take every broadcast out of ``model``, also out of a copy; how many there were."""
+    """Remove every broadcast from ``model``, or a copy of one; return how many there were."""
     hosts = list(_hosts(model))
     for host in hosts:
         _detach(host)
@@ -161,7 +162,7 @@ def remove_context_broadcast(model: nn.Module) -> int:
 
 
 def find_mlp_ends(model: nn.Module) -> dict[str, nn.Module]:
-    """The modules whose output is the end of an MLP, by name; a UserError if there are none."""
+    """Return the modules whose output ends an MLP, by name; a UserError if there are none."""
     modules = dict(model.named_modules())
     found = {name: module for name, module in modules.items() if _is_mlp_end(name, modules)}
     if found:
@@ -206,9 +207,9 @@ def _matching(model: nn.Module, pattern: str | re.Pattern) -> dict[str, nn.Modul
 
 
 def _host(model: nn.Module, name: str, where: str) -> str:
-    """The module itself or, of a sequence, its last (first) member: a sequence runs its children.
+    """Return the module itself or, for a sequence, its last (first) member, which is what runs.
 
-    A member that stands there twice (one dropout for both layers of mmdet's FFN) is skipped.
+    A member that occurs twice (one dropout for both layers of mmdet's FFN) is skipped.
     """
     host = model.get_submodule(name)
     while isinstance(host, nn.Sequential):
@@ -222,10 +223,10 @@ def _host(model: nn.Module, name: str, where: str) -> str:
 
 
 def _width(model: nn.Module, name: str, where: str) -> tuple[int, bool] | None:
-    """Channels of a module's output or input, and whether a convolution makes or takes them."""
+    """Return the channels of a module's output or input, and whether they are a convolution's."""
     layers = [m for m in model.get_submodule(name).modules() if isinstance(m, _LAST_LAYERS)]
     if not layers and '.' in name and where == 'output':
-        # A dropout keeps the width of the layer before it, which lies beside it.
+        # A dropout keeps the width of the layer before it, which is its sibling.
         beside = list(model.get_submodule(name.rpartition('.')[0]).named_children())
         before = beside[: [key for key, _ in beside].index(name.rpartition('.')[2])]
         layers = [module for _, module in before if isinstance(module, _LAST_LAYERS)]

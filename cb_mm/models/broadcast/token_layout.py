@@ -16,7 +16,7 @@ MODALITIES = ('image', 'text', 'both')
 class Modalities:
     """Where the text ends and which tokens are padding, in a sequence of text, then image.
 
-    It looks at the embeddings of a model such as Hugging Face's ViLT whenever they run. All
+    It watches the embeddings of a model such as Hugging Face's ViLT whenever they run. All
     broadcasts of the model share one of these.
     """
 
@@ -25,7 +25,7 @@ class Modalities:
         self.real: Tensor | None = None
 
     def watch(self, model: nn.Module) -> None:
-        """Look at the embeddings of ``model`` from now on, until `forget`."""
+        """Watch the embeddings of ``model`` from now on, until `forget`."""
         for module in model.modules():
             if isinstance(getattr(module, 'text_embeddings', None), nn.Module):
                 module.text_embeddings.register_forward_hook(self._see_text)
@@ -33,13 +33,13 @@ class Modalities:
                 return
         raise UserError(
             f'{type(model).__name__} has no part with text_embeddings, as the ViLT of Hugging Face '
-            'has: which tokens are image and which are text is not known. Give the tokens as a '
+            'has: it is not known which tokens are image and which are text. Give the tokens as a '
             'slice, such as tokens=slice(40, None).'
         )
 
     @staticmethod
     def forget(model: nn.Module) -> None:
-        """Take the hooks of `watch` away again."""
+        """Remove the hooks of `watch`."""
         for module in model.modules():
             for key, hook in list(module._forward_hooks.items()):
                 if isinstance(getattr(hook, '__self__', None), Modalities):
@@ -92,7 +92,7 @@ class TokenLayout:
         self.modalities = modalities
 
     def apply(self, broadcast: ContextBroadcast, x: Any) -> Tensor:
-        """``x`` after ``broadcast``, in the shape and layout of ``x``."""
+        """Return ``x`` after ``broadcast``, in the shape and layout of ``x``."""
         if not isinstance(x, Tensor) or x.ndim < 3:
             what = f'of shape {tuple(x.shape)}' if isinstance(x, Tensor) else type(x).__name__
             raise UserError(
@@ -117,8 +117,8 @@ class TokenLayout:
             first = fits[True] and (self.convolution and x.ndim > 3 if fits[False] else True)
         if not fits[first]:
             raise UserError(
-                f'{self.where} gives {tuple(x.shape)}, which has not its {self.width} channels '
-                f'{"first" if first else "last"}. '
+                f'{self.where} gives {tuple(x.shape)}, which does not have its {self.width} '
+                f'channels {"first" if first else "last"}. '
                 + (
                     f'Set channels_first={not first}.'
                     if fits[not first]

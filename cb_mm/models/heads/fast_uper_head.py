@@ -1,4 +1,4 @@
-"""FastUPerHead: mmseg's UPerHead with the same parameters and results, for half the work."""
+"""FastUPerHead: mmseg's UPerHead with the same parameters and results at half the cost."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class FastUPerHead(UpsampledLoss, UPerHead):
     Most of UPerHead's work is a 3×3 convolution over four levels of which three were upsampled by
     2, 4 and 8. `conv_upsampled` computes the same sum from the levels in their own size. The
     bottleneck of the pooling pyramid gains in the same way. On the CPU, large 3×3 convolutions are
-    computed by Winograd's way. The loss does not upsample the logits as a whole.
+    computed with the Winograd algorithm. The loss does not upsample all logits at once.
 
     Arguments, state-dict keys and initial values are those of mmseg's UPerHead, so checkpoints
     fit both ways; results differ by float rounding.
@@ -32,12 +32,12 @@ class FastUPerHead(UpsampledLoss, UPerHead):
     equivalent_to = 'UPerHead'
 
     def psp_forward(self, inputs: Sequence[Tensor]) -> Tensor:
-        """Pooling pyramid on the last level, (B, C, h, w) -> (B, channels, h, w)."""
+        """Run the pooling pyramid on the last level, (B, C, h, w) -> (B, channels, h, w)."""
         pooled = [branch(inputs[-1]) for branch in self.psp_modules]
         return self._conv(self.bottleneck, [inputs[-1], *pooled])
 
     def _forward_feature(self, inputs: Sequence[Tensor]) -> Tensor:
-        """One (B, C_i, h_i, w_i) map a level -> (B, channels, h_0, w_0)."""
+        """Fuse one (B, C_i, h_i, w_i) map per level into (B, channels, h_0, w_0)."""
         inputs = self._transform_inputs(inputs)
         levels = [conv(x) for conv, x in zip(self.lateral_convs, inputs, strict=False)]
         levels.append(self.psp_forward(inputs))
@@ -49,7 +49,7 @@ class FastUPerHead(UpsampledLoss, UPerHead):
         return self._conv(self.fpn_bottleneck, levels)
 
     def _conv(self, module: ConvModule, maps: Sequence[Tensor]) -> Tensor:
-        """The module on all maps, brought to the size of the first and stacked."""
+        """Apply the module to all maps, resized to the first and stacked."""
         conv = module.conv
         if not _is_plain(module):
             return module(torch.cat([self._resize(x, maps[0]) for x in maps], dim=1))
@@ -62,7 +62,7 @@ class FastUPerHead(UpsampledLoss, UPerHead):
 
 
 def _is_plain(module: ConvModule) -> bool:
-    """Whether the module is a convolution with zero padding, then norm and activation.
+    """Return whether the module is a convolution with zero padding, then norm and activation.
 
     ``conv_cfg`` can put anything else there, which then runs as it is.
     """

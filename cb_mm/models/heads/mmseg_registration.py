@@ -1,8 +1,8 @@
-"""Parts that are built on mmseg's, made known without importing mmseg's models.
+"""Registration of parts built on mmseg's, without importing mmseg's models.
 
 ``import mmseg.models`` takes seconds, which no tool for detection and no ``--help`` should spend.
-mmseg's registry has a list of modules that it imports when it is first asked for a part; ours
-join that list, so that they are there in any config, after mmseg's own.
+mmseg's registry has a list of modules that it imports when it is first asked for a part. Ours are
+added to that list, so that they are available in any config, after mmseg's own.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _LOCATIONS = ('cb_mm.models.heads.fast_uper_head', 'cb_mm.models.ops.upsampled_l
 
 
 def register() -> None:
-    """Let mmseg's registry of models import our modules; nothing happens without mmseg."""
+    """Let mmseg's model registry import our modules; do nothing without mmseg."""
     if find_spec('mmseg') is None:
         return
     from mmseg.registry import MODELS

@@ -11,7 +11,7 @@ from ...errors import UserError
 
 
 class FeaturePyramid(nn.Module):
-    """Brings each map to its own scale, with XCiT's layers for patch size 16.
+    """Pyramid that brings each map to its own scale, with XCiT's layers for patch size 16.
 
     A scale of 4 is two 2×2 transposed convolutions with a norm and GELU between, 2 is one, 1 is
     the map itself and 0.5 a 2×2 max pool. With patches of 16 pixels the default scales give the
@@ -22,7 +22,7 @@ class FeaturePyramid(nn.Module):
 
     Args:
         width: Channels of every map, kept by every scale.
-        scales: One factor a map: 4, 2, 1 or 0.5.
+        scales: One factor per map: 4, 2, 1 or 0.5.
         norm_cfg: Norm between the transposed convolutions, as in every OpenMMLab config.
     """
 
@@ -52,8 +52,8 @@ class FeaturePyramid(nn.Module):
             return nn.Identity()
         if scale == 0.5:
             return nn.MaxPool2d(kernel_size=2, stride=2, ceil_mode=True)
-        raise UserError(f'pyramid holds the scale {scale!r}; only 4, 2, 1 and 0.5 are known.')
+        raise UserError(f'pyramid has the scale {scale!r}; only 4, 2, 1 and 0.5 are supported.')
 
     def forward(self, maps: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """One (B, C, h, w) map a scale -> (B, C, scale·h, scale·w), halves rounded up."""
+        """Rescale one (B, C, h, w) map per scale to (B, C, scale·h, scale·w), halves rounded up."""
         return tuple(step(x) for step, x in zip(self.steps, maps, strict=True))

@@ -95,12 +95,12 @@ def _add_late(out: Tensor, x: Tensor, weight: Tensor, align_corners: bool) -> Te
 def shifted_upsampling(
     length: int, new_length: int, taps: int, align_corners: bool, like: Tensor
 ) -> Tensor:
-    """Interpolation weights (new_length, length, taps) in one dimension.
+    """Return the interpolation weights (new_length, length, taps) in one dimension.
 
     Entry (i, j, t) is the share of place j in the upsampled place i + t - taps // 2; zero where
     that place is outside, as a convolution pads.
     """
-    if torch.compiler.is_compiling():  # a compiled graph holds constants of its own
+    if torch.compiler.is_compiling():  # a compiled graph holds its own constants
         return _shifted_upsampling(length, new_length, taps, align_corners, like.dtype, like.device)
     return _cached_upsampling(length, new_length, taps, align_corners, like.dtype, like.device)
 
@@ -115,7 +115,7 @@ def _shifted_upsampling(
 ) -> Tensor:
     wide = torch.promote_types(dtype, torch.float32)
     unit = torch.eye(length, dtype=wide, device=device)
-    # torch's own interpolation of unit vectors: the weights cannot differ from its own.
+    # torch's own interpolation of unit vectors: the weights are exactly torch's.
     shares = F.interpolate(unit[None], new_length, mode='linear', align_corners=align_corners)[0]
     padded = F.pad(shares, (taps // 2, taps // 2))
     shifts = [padded[:, t : t + new_length] for t in range(taps)]

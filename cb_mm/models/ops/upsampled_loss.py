@@ -1,11 +1,11 @@
 """Cross-entropy of upsampled logits, without the upsampled logits.
 
 mmseg's heads bring logits from stride 4 to the size of the labels before the loss. For 150 classes
-at 512 × 512 that is 157 MB an image, written and read again by softmax, its gradient and the
+at 512 × 512 that is 157 MB per image, written and read again by softmax, its gradient and the
 gradient of upsampling: nearly half of a training step on the CPU, and most of its memory. Here a
-few rows at a time are upsampled, turned into loss and gradient, and forgotten. The gradient is
-that of the logits as they were, because upsampling is linear; it is kept from the forward pass, as
-the loss is one number.
+few rows at a time are upsampled, turned into loss and gradient, and discarded. The gradient is that
+of the original logits, because upsampling is linear; it is kept from the forward pass, as the loss
+is one number.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch.autograd.function import once_differentiable
 
 from .upsampled_conv import shifted_upsampling
 
-_CHUNK = 2**20  # numbers in a chunk of upsampled rows: they should stay in the cache
+_CHUNK = 2**20  # values in a chunk of upsampled rows: they should stay in the cache
 
 
 class UpsampledLoss:
@@ -32,7 +32,7 @@ class UpsampledLoss:
     """
 
     def loss_by_feat(self, seg_logits: Tensor, batch_data_samples: list[Any]) -> dict[str, Tensor]:
-        """Losses and accuracy of logits (B, classes, h, w)."""
+        """Return losses and accuracy of logits (B, classes, h, w)."""
         criterion = self.loss_decode
         if self.sampler is not None or not _is_plain(criterion) or torch.compiler.is_compiling():
             return super().loss_by_feat(seg_logits, batch_data_samples)
@@ -79,7 +79,7 @@ class UpsampledCrossEntropy(torch.autograd.Function):
     def forward(
         ctx: Any, logits: Tensor, labels: Tensor, ignore_index: int, align_corners: bool
     ) -> tuple[Tensor, Tensor]:
-        """Loss and hits, each of shape (1,) in float32 or better."""
+        """Return loss and hits, each of shape (1,) in float32 or better."""
         (_, classes, h, w), (height, width) = logits.shape, labels.shape[1:]
         _require_in_range(labels, classes, ignore_index)
         exact = torch.promote_types(logits.dtype, torch.float32)
@@ -115,16 +115,16 @@ class UpsampledCrossEntropy(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_total: Tensor, _: Any) -> tuple[Tensor, None, None, None]:
-        """The gradient found in the forward pass, times that of the sum."""
+        """Scale the gradient found in the forward pass."""
         (grad,) = ctx.saved_tensors
         return grad * grad_total, None, None, None
 
 
 def _loss(scores: Tensor, labels: Tensor, ignore_index: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Summed loss, hits and gradient of scores (rows, C, columns) with labels (rows, 1, columns).
+    """Return summed loss, hits and gradient: scores (rows, C, columns), labels (rows, 1, columns).
 
-    A hit is a label whose score none exceeds: finding the place of the largest would take longer
-    than everything else here.
+    A hit is a label whose score none exceeds: finding the argmax would take longer than everything
+    else here.
     """
     known = labels != ignore_index
     index = labels.masked_fill(~known, 0)
@@ -138,7 +138,7 @@ def _loss(scores: Tensor, labels: Tensor, ignore_index: int) -> tuple[Tensor, Te
 
 
 def _sources(top: int, stop: int, length: int, new_length: int, align_corners: bool) -> slice:
-    """The rows that the upsampled rows from top to stop are made of."""
+    """Return the rows that the upsampled rows from top to stop are made of."""
     if align_corners:
         scale = (length - 1) / max(new_length - 1, 1)
         first, last = top * scale, (stop - 1) * scale
@@ -150,7 +150,7 @@ def _sources(top: int, stop: int, length: int, new_length: int, align_corners: b
 
 
 def _require_in_range(labels: Tensor, classes: int, ignore_index: int) -> None:
-    if not labels.is_cpu:  # elsewhere looking at a value would wait for the device
+    if not labels.is_cpu:  # on other devices, reading a value would synchronise
         return
     wrong = labels[((labels < 0) | (labels >= classes)) & (labels != ignore_index)]
     if len(wrong):

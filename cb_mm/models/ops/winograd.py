@@ -1,8 +1,8 @@
 """3×3 convolution with a quarter of the multiplications, on the CPU.
 
-Winograd's F(4×4, 3×3): 4×4 outputs come from 6×6 inputs by 36 products instead of 144. With many
-channels the products are 36 matrix products, and the rest is cheap. torch's own convolution on
-the CPU does not do this; on a GPU it does, and is used there.
+The Winograd algorithm F(4×4, 3×3): 4×4 outputs from 6×6 inputs with 36 products instead of 144.
+With many channels the products are 36 matrix products, and the rest is cheap. torch's own
+convolution on the CPU does not do this; on a GPU it does, and is used there.
 
 A product of polynomials is the interpolation of the products of their values at some points; a
 convolution is the transpose of such a product. The points decide how rounding grows. Those here,
@@ -23,15 +23,15 @@ from torch.autograd.function import once_differentiable
 
 _POINTS = (0.0, 0.5**0.5, -(0.5**0.5), 2**0.5, -(2**0.5))
 _TILE, _WINDOW = 4, 6  # outputs and inputs along a side
-# From here on it took at most 0.81 of the direct way's time on one core, in training 0.7; with 64
-# channels the transforms eat the gain.
+# From here on it took at most 0.81 of the direct algorithm's time on one core, 0.7 in training;
+# with 64 channels the transforms cancel the gain.
 _CHANNELS, _PLACES = 128, 3000
 
 
 def conv2d(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Convolution with stride 1 that keeps the size, (B, C, H, W) -> (B, K, H, W); k odd.
+    """Convolve with stride 1, keeping the size, (B, C, H, W) -> (B, K, H, W); k odd.
 
-    By Winograd's way where that is faster.
+    The Winograd algorithm is used where it is faster.
     """
     if _pays(x, weight):
         return winograd_conv2d(x, weight, bias)
@@ -53,13 +53,13 @@ def _pays(x: Tensor, weight: Tensor) -> bool:
 
 
 def winograd_conv2d(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """The 3×3 convolution; the result is in the channels-last memory format."""
+    """Compute the 3×3 convolution; the result is in the channels-last memory format."""
     out = _WinogradConvolution.apply(x, weight)
     return out if bias is None else out + bias[:, None, None]
 
 
 class _WinogradConvolution(torch.autograd.Function):
-    """Both gradients are convolutions as well, and gain as much."""
+    """Both gradients are convolutions too, and gain as much."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
@@ -87,7 +87,7 @@ class _WinogradConvolution(torch.autograd.Function):
 
 
 def _convolve(values: Tensor, weight: Tensor, shape: Sequence[int]) -> Tensor:
-    """From the values (36, tiles, C) of a map of that shape to the result (B, K, H, W)."""
+    """Turn the values (36, tiles, C) of a map of that shape into the result (B, K, H, W)."""
     (batch, channels, height, width), outputs = shape, weight.shape[0]
     _, spread_weight, gather = _transforms(values.dtype)
     kernel = spread_weight @ weight.permute(2, 3, 1, 0).reshape(9, -1)
@@ -99,7 +99,7 @@ def _convolve(values: Tensor, weight: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def _input_values(x: Tensor) -> Tensor:
-    """Values of each window at the points: (B, C, H, W) -> (36, tiles, C)."""
+    """Return the values of each window at the points: (B, C, H, W) -> (36, tiles, C)."""
     spread_input, _, _ = _transforms(x.dtype)
     padded = _pad_to_tiles(x, border=1)
     windows = padded.unfold(1, _WINDOW, _TILE).unfold(2, _WINDOW, _TILE)
@@ -108,7 +108,7 @@ def _input_values(x: Tensor) -> Tensor:
 
 
 def _output_values(grad: Tensor) -> Tensor:
-    """The way back from tiles of the result: (B, K, H, W) -> (36, tiles, K)."""
+    """Transform tiles of the result back: (B, K, H, W) -> (36, tiles, K)."""
     _, _, gather = _transforms(grad.dtype)
     batch, outputs, height, width = grad.shape
     split = (batch, _tiles(height), _TILE, _tiles(width), _TILE, outputs)
@@ -121,7 +121,7 @@ def _tiles(length: int) -> int:
 
 
 def _pad_to_tiles(x: Tensor, border: int) -> Tensor:
-    """Zeros around a map, up to whole tiles: (B, C, H, W) -> (B, H', W', C)."""
+    """Pad a map with zeros to whole tiles: (B, C, H, W) -> (B, H', W', C)."""
     bottom, right = (_TILE * _tiles(length) - length for length in x.shape[2:])
     sides = (0, 0, border, border + right, border, border + bottom)
     return F.pad(x.permute(0, 2, 3, 1), sides).contiguous()
@@ -129,7 +129,7 @@ def _pad_to_tiles(x: Tensor, border: int) -> Tensor:
 
 @lru_cache(maxsize=4)
 def _transforms(dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
-    """Matrices on flattened squares: inputs (36, 36), weights (36, 9), outputs (16, 36)."""
+    """Return matrices on flattened squares: inputs (36, 36), weights (36, 9), outputs (16, 36)."""
 
     def powers(count: int) -> Tensor:
         rows = [[point**i for i in range(count)] for point in _POINTS]
