@@ -1,4 +1,4 @@
-"""Testing a model on clean and corrupted images, with statistics that say what they measure."""
+"""Tests of a model on clean and corrupted images, with statistics that say what they measure."""
 
 from .. import _old_names
 from .attacks.fgsm import attack_loss, fgsm

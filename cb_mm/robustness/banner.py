@@ -1,4 +1,4 @@
-"""What a sweep says before it starts."""
+"""What a sweep prints before it starts."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def start_banner(
     records: SweepRecords,
     options: Any,
 ) -> str:
-    """What is about to be done.
+    """Return what is about to be done.
 
     Args:
         tester: The model and its images.
         jobs: All passes.
-        done: How many of them an earlier run has finished.
+        done: How many of them an earlier run finished.
         records: Where they are kept.
         options: The ``SweepOptions``.
     """

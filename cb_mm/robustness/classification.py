@@ -10,7 +10,7 @@ import torch
 
 
 def accuracy_by_image(metric: Any, results: Sequence[dict]) -> dict[int, np.ndarray]:
-    """For each k, one value an image in per cent: 100 hit, 0 missed, NaN without a true label."""
+    """Return one percentage per image for each k: 100 hit, 0 missed, NaN without a true label."""
     if hasattr(metric, 'hits'):  # several true labels, or fewer classes
         found = metric.hits(results)
     else:
@@ -24,7 +24,7 @@ def accuracy_by_image(metric: Any, results: Sequence[dict]) -> dict[int, np.ndar
 def accuracy_by_class(
     metric: Any, results: Sequence[dict], values: np.ndarray
 ) -> tuple[list[str], list[float]]:
-    """Names and mean values of the classes that occur, by the label of the data set."""
+    """Return the names and mean values of the classes that occur, by the label of the data set."""
     labels = np.asarray([int(result['gt_label'][0]) for result in results])
     names = (metric.dataset_meta or {}).get('classes') or ()
     present = sorted(set(labels.tolist()))

@@ -1,4 +1,4 @@
-"""Keeps the talk of mmengine, pycocotools and others out of the way, in a file."""
+"""Output of mmengine, pycocotools and others, redirected to a file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mmengine.logging import MMLogger
 
 
 class QuietLog(io.TextIOBase):
-    """A text stream that remembers what it is told until it gets a file.
+    """A text stream that buffers what is written until it gets a file.
 
     Args:
         keep: False on processes that need no log.
@@ -27,11 +27,11 @@ class QuietLog(io.TextIOBase):
         self._file: IO[str] | None = None
 
     def writable(self) -> bool:
-        """Always."""
+        """Return True."""
         return True
 
     def write(self, text: str) -> int:
-        """To the file, at once, so that a kill loses nothing."""
+        """Write to the file at once, so that a kill loses nothing."""
         if self._file is not None:
             self._file.write(text)
             self._file.flush()
@@ -40,7 +40,7 @@ class QuietLog(io.TextIOBase):
         return len(text)
 
     def open(self, path: Path) -> None:
-        """Go on in this file, after what it holds already."""
+        """Append to this file from now on."""
         if self.keep:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = path.open('a', encoding='utf-8', errors='backslashreplace')
@@ -53,12 +53,12 @@ def quiet(keep: bool = True) -> Iterator[tuple[QuietLog, Any]]:
     """Send standard output, mmengine's logger and Python's warnings to a log.
 
     Yields:
-        The log, and the real standard output for what people are to see.
+        The log, and the real standard output for what the user should see.
     """
     log, console = QuietLog(keep), sys.stdout
     handler = logging.StreamHandler(log)
     handler.setFormatter(logging.Formatter('%(asctime)s %(levelname)s %(message)s'))
-    # The logger that was made last is the one that upstream code calls the current one.
+    # Upstream code calls the most recently created logger the current one.
     own = MMLogger.get_instance(f'cb_mm_{time.monotonic_ns()}', logger_name='cb_mm')
     loggers = [own, logging.getLogger('py.warnings')]
     before = [(list(one.handlers), one.propagate) for one in loggers]

@@ -1,7 +1,7 @@
 """The images of a sweep: one data set and one set of workers for all jobs.
 
-Which job an image is loaded for travels with its index, so that the workers, and what they keep in
-memory, live as long as the sweep.
+The index of an image carries its job, so that the workers, and what they keep in memory, live as
+long as the sweep.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class SweepCorruption(BaseTransform):
 
     Args:
         seed: seed of the noise.
-        save_to: folder for the corrupted images, as PNG, those of the first repeat.
+        save_to: folder for the corrupted images of the first repeat, as PNG.
         root: as in ImageCorruption.
         channel_order: as in ImageCorruption.
     """
@@ -96,11 +96,11 @@ class SweepDataset(Dataset):
     Args:
         config: the config of the data set.
         seed: seed of the noise.
-        limit: take the first ``limit`` images alone.
+        limit: take only the first ``limit`` images.
         store: where decoded images are kept.
         save_to: folder for corrupted images.
-        truth_config: config of the same data set whose labels went through the resizing with the
-            image; an attack needs them.
+        truth_config: config of the same data set with labels resized like the image; an attack
+            needs them.
         ignored: labels that the rest of the config ignores.
     """
 
@@ -123,7 +123,7 @@ class SweepDataset(Dataset):
         self.channel_order = self.corruptions[0].channel_order
         self.size = min(limit or len(self.dataset), len(self.dataset))
         if self.size == 0:
-            raise UserError('the test data set holds no image.')
+            raise UserError('the test data set has no images.')
         infos = [self.dataset.get_data_info(i) for i in range(self.size)]
         self.names = short_names([image_path(info, i) for i, info in enumerate(infos)])
         remote = any(getattr(step, 'backend_args', None) for step in steps)
@@ -140,11 +140,11 @@ class SweepDataset(Dataset):
         return self.size
 
     def picture_name(self, index: int) -> str:
-        """Path of the PNG of an image below the folder of its cell."""
+        """Return the path of the PNG of an image below the folder of its cell."""
         return str(Path(self.names[index]).with_suffix('.png'))
 
     def __getitem__(self, item: tuple[int, Job]) -> dict | LoadFailure:
-        """What the model takes, and 'truth' beside it for an attack."""
+        """Return what the model takes, plus 'truth' for an attack."""
         index, job = item
         for step in self.corruptions:
             step.job, step.picture = job, self.picture_name(index)
@@ -158,14 +158,14 @@ class SweepDataset(Dataset):
 
 
 class JobBatches:
-    """Batches of this process, in order, for the job that is set.
+    """Batches of this process, in order, for the current job.
 
-    Whole batches are dealt out to the processes, so that every batch is made of the same images
-    as in a single process, and every image is tested once.
+    Whole batches are assigned to the processes, so that every batch has the same images as in a
+    single process, and every image is tested once.
 
     Args:
         size: number of images.
-        batch_size: images a batch.
+        batch_size: images per batch.
         rank: number of this process.
         processes: how many processes there are.
     """
@@ -184,10 +184,10 @@ class JobBatches:
 
 
 class JobLoader:
-    """Loads the batches of one job after another with the same workers.
+    """Loader of the batches of one job after another with the same workers.
 
-    torch deals batches to workers in turn, from the first worker on in every pass. A worker
-    therefore gets the same images for every job, and keeps just those in memory.
+    torch assigns batches to workers in turn, starting with the first worker in every pass. A worker
+    therefore gets the same images for every job, and keeps only those in memory.
     """
 
     def __init__(self, dataset: SweepDataset, config: Any, rank: int, processes: int) -> None:
@@ -210,7 +210,7 @@ class JobLoader:
         )
 
     def load(self, job: Job) -> Iterator[tuple[list[int], Any]]:
-        """(image numbers, batch) of a job."""
+        """Yield (image numbers, batch) of a job."""
         self.batches.job = job
         for numbers, batch in zip(self.batches.batches, self.loader, strict=True):
             if isinstance(batch, LoadFailure):
@@ -219,9 +219,9 @@ class JobLoader:
 
 
 def labels_without_image(dataset: Any) -> list[str]:
-    """Label maps of an mmseg data set that are not tested, since their image is not there.
+    """Return label maps of an mmseg data set that are not tested for lack of an image.
 
-    Its images are what is in the folder: one that got lost is left out silently.
+    Its images are whatever is in the folder: a lost one is skipped silently.
     """
     found = []
     for one in getattr(dataset, 'datasets', None) or [dataset]:
@@ -245,7 +245,7 @@ def _collate_of(config: Any) -> Callable:
 
 
 def _quiet_worker(_: int) -> None:
-    """One thread per worker: they are processes already. The main one decides when to stop."""
+    """Use one thread per worker, and let the main process decide when to stop."""
     leave_signals_to_parent()
     cv2.setNumThreads(0)
     torch.set_num_threads(1)

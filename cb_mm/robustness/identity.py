@@ -1,7 +1,7 @@
-"""What was tested, in a few digits: results of different tests must never be mixed.
+"""The identity of a test, in a few digits: results of different tests must never be mixed.
 
-Files count by their content: a data set may be copied or touched, and finished passes still hold,
-while a single pixel that changed makes it another test. Reading all files once costs less than
+Files are identified by their content: a data set may be copied or touched, and finished passes stay
+valid, while a single changed pixel makes it another test. Reading all files once costs less than
 decoding them, which every pass does.
 """
 
@@ -28,7 +28,7 @@ _PARTS = ('model', 'data_preprocessor', 'default_scope', 'test_evaluator', 'test
 def sweep_identity(
     config: Config, checkpoint: str, tester: Any, jobs: Sequence[Any], seed: int, amp: bool
 ) -> dict[str, Any]:
-    """Everything that a figure depends on; results of another identity are never mixed in.
+    """Return everything that a figure depends on; other identities are never mixed in.
 
     Args:
         config: as it is tested.
@@ -50,7 +50,7 @@ def sweep_identity(
         'device': next(tester.model.parameters()).device.type,
         'software': family.software_versions(),
     }
-    if amp:  # the only way to run that is meant to move figures
+    if amp:  # the only run option that is meant to change figures
         identity['amp'] = True
     if tester.truth_config is not None:  # where an attack takes the labels from
         root = config.test_dataloader.dataset.get('data_root')
@@ -59,9 +59,9 @@ def sweep_identity(
 
 
 def config_digest(config: Config) -> str:
-    """Tells configs apart by what matters to a test: model, pipeline, evaluator.
+    """Tell configs apart by what matters to a test: model, pipeline, evaluator.
 
-    Where the data lie and how many workers load them does not matter.
+    The location of the data and the number of workers do not matter.
     """
     loading = config.test_dataloader
     parts = {key: config.get(key) for key in _PARTS}
@@ -70,7 +70,7 @@ def config_digest(config: Config) -> str:
 
 
 def settings_digest(settings: Any, root: str | None = None) -> str:
-    """Tells settings apart, wherever the folder ``root`` of the data lies."""
+    """Tell settings apart, independently of the data folder ``root``."""
     root = str(root or '').rstrip('/')
 
     def clean(node: Any) -> Any:
@@ -79,14 +79,14 @@ def settings_digest(settings: Any, root: str | None = None) -> str:
         if isinstance(node, (list, tuple)):
             return [clean(item) for item in node]
         if root and isinstance(node, str) and f'{node}/'.startswith(f'{root}/'):
-            return node[len(root) :].lstrip('/')  # a metric may name its file by the whole path
+            return node[len(root) :].lstrip('/')  # a metric may name its file by its full path
         return node
 
     return value_digest(clean(settings))
 
 
 def file_digest(path: str | Path) -> str:
-    """SHA-256 of a checkpoint, shortened to 16 digits; a UserError when it cannot be read."""
+    """Return the SHA-256 of a checkpoint in 16 digits; a UserError if it cannot be read."""
     require_name(path, 'checkpoint')
     path = Path(path).expanduser()
     if not path.is_file():
@@ -96,7 +96,7 @@ def file_digest(path: str | Path) -> str:
 
 
 def image_path(info: dict, index: int) -> str:
-    """Where an image of a data set lies, or its number when it lies nowhere."""
+    """Return where an image of a data set lies, or its number when it lies nowhere."""
     path = info.get('img_path')
     if isinstance(path, (list, tuple)):
         path = path[0]
@@ -104,7 +104,7 @@ def image_path(info: dict, index: int) -> str:
 
 
 def short_names(paths: Sequence[str]) -> list[str]:
-    """The paths without the folder that all of them lie in."""
+    """Return the paths without the folder that all of them lie in."""
     folders = [os.path.dirname(path) for path in paths]
     if not all(folders):
         return list(paths)
@@ -116,9 +116,9 @@ def short_names(paths: Sequence[str]) -> list[str]:
 
 
 def loaded_files(steps: Iterable[Any]) -> tuple[set[str], bool]:
-    """What a pipeline loads: keys of files that must be there, and whether it may load others.
+    """Return the keys of files that a pipeline requires, and whether it may load others.
 
-    A data set may name label maps that are not there, where its pipeline does not load them.
+    A data set may list missing label maps if its pipeline does not load them.
     """
     keys, others = {'img_path'}, False
     for step in steps:
@@ -135,13 +135,13 @@ def loaded_files(steps: Iterable[Any]) -> tuple[set[str], bool]:
 def data_digest(
     names: Sequence[str], infos: Sequence[dict], steps: Iterable[Any], local: bool = True
 ) -> str:
-    """Tells data sets apart: names and content of images and label maps, and all annotations.
+    """Tell data sets apart: names and content of images and label maps, and all annotations.
 
     Args:
         names: of the images.
         infos: what the data set knows about each.
         steps: of the pipelines that load them.
-        local: the files lie on disk; they are then read, and a missing one is an error.
+        local: the files are on disk; they are then read, and a missing one is an error.
     """
     keys, others = loaded_files(steps)
     total = hashlib.sha256()
@@ -157,7 +157,7 @@ def data_digest(
 
 
 def evaluator_digest(settings: Any) -> str:
-    """Content of the files that the metrics read: annotations, and folders of label maps."""
+    """Digest the files that the metrics read: annotations, and folders of label maps."""
     found = []
     for key, value in _texts(settings):
         if key.startswith('out'):  # outfile_prefix, output_dir: written, not read
@@ -171,7 +171,7 @@ def evaluator_digest(settings: Any) -> str:
 
 
 def _texts(node: Any, key: str = '') -> Iterator[tuple[str, str]]:
-    """Every text in a config, with the key that it is under."""
+    """Yield every text in a config with its key."""
     if isinstance(node, Mapping):
         for name, value in node.items():
             yield from _texts(value, str(name))

@@ -1,8 +1,8 @@
 """Decoded images and label maps, kept in memory for the next pass over the same data.
 
 A sweep reads every file many times; decoding costs far more than copying. What is kept is bounded.
-Nothing is thrown out when the bound is reached: the passes go through the data in the same order,
-and a store that drops the oldest would then always drop what is needed next.
+Nothing is evicted when the bound is reached: all passes go through the data in the same order, and
+a store that drops the oldest entry would always drop the one needed next.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from ..datasets.checks.samples import SampleRules, step_lists
 from ..errors import UserError
 
-#: Loaders whose result depends on the file and their settings alone.
+#: Loaders whose result depends only on the file and their settings.
 _IMAGE_LOADER = 'mmcv.transforms.loading.LoadImageFromFile'
 _LABEL_LOADER = 'mmseg.datasets.transforms.loading.LoadAnnotations'
 
@@ -24,7 +24,7 @@ class ImageStore:
     """Arrays by key, up to a number of bytes.
 
     Args:
-        limit: most bytes that are kept.
+        limit: maximum number of bytes.
     """
 
     def __init__(self, limit: int) -> None:
@@ -36,7 +36,7 @@ class ImageStore:
         return len(self._arrays)
 
     def get(self, key: Hashable) -> np.ndarray | None:
-        """A copy of the array, which the caller may change; None when it is not kept."""
+        """Return a copy of the array, which the caller may change; None when it is not kept."""
         array = self._arrays.get(key)
         return None if array is None else array.copy()
 
@@ -48,7 +48,7 @@ class ImageStore:
 
 
 class StoredLoader:
-    """A loader of a pipeline that looks into the store first, and whose errors are for people."""
+    """A pipeline's loader that looks in the store first, with user-facing errors."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class StoredLoader:
         self.loads_labels = kind == _LABEL_LOADER
 
     def __call__(self, results: dict) -> dict | None:
-        """As the loader itself."""
+        """Load as the loader itself does."""
         key = self._key(results)
         array = self.store.get(key) if key else None
         if array is None:
@@ -101,8 +101,8 @@ class StoredLoader:
             if not (self.loads_image or self.loads_labels):
                 raise
             raise UserError(
-                f'{what} {file} of the test data cannot be read: it is no image, or it is damaged '
-                f'({type(error).__name__}).'
+                f'{what} {file} of the test data cannot be read: it is not an image, or it is '
+                f'damaged ({type(error).__name__}).'
             ) from error
         if loaded is not None:
             self.rules.check(loaded, set(loaded) - before)

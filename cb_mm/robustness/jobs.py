@@ -23,7 +23,7 @@ _TITLES = {
 
 @dataclass(frozen=True)
 class AttackCell(Cell):
-    """A cell whose images the model itself makes, by its gradient; ``level`` is ε."""
+    """A cell whose images come from the model's own gradient; ``level`` is ε."""
 
     @property
     def random(self) -> bool:
@@ -31,7 +31,7 @@ class AttackCell(Cell):
         return False
 
     def transform_cfg(self, seed: int = 0, repeat: int = 0) -> dict[str, Any] | None:
-        """Nothing happens in the data pipeline."""
+        """Return None: the data pipeline does nothing."""
         return None
 
 
@@ -54,7 +54,7 @@ def plan_cells(
     severity: int | None,
     epsilons: Sequence[float] = (),
 ) -> list[Cell]:
-    """The cells of a sweep, clean images first; see ``cb_mm.corruption.cells_for``."""
+    """Return the cells of a sweep, clean images first; see ``cb_mm.corruption.cells_for``."""
     cells = {cell.key: cell for cell in cells_for(suite, corruptions, severity)}
     for epsilon in epsilons:
         if not (math.isfinite(epsilon) and 0 <= epsilon <= 255):
@@ -65,16 +65,16 @@ def plan_cells(
 
 
 def plan_jobs(cells: Sequence[Cell], repeats: int) -> list[Job]:
-    """Clean and deterministic cells once, random ones ``repeats`` times."""
+    """Plan clean and deterministic cells once, random ones ``repeats`` times."""
     if repeats < 1:
         raise UserError(f'--repeats {repeats}: at least 1 is needed.')
     return [Job(cell, k) for cell in cells for k in range(repeats if cell.random else 1)]
 
 
 def title(name: str, level: float | None, severity: int | None = None) -> str:
-    """For tables and figures: 'nothing', 'Gaussian noise σ=5', 'motion blur, severity 3'."""
+    """Return a title: 'clean', 'Gaussian noise σ=5', 'motion blur, severity 3'."""
     if level is None:
-        return 'nothing'
+        return 'clean'
     if severity is not None:
         return f'{words(name)}, severity {severity}'
     if name in _TITLES:
@@ -83,10 +83,10 @@ def title(name: str, level: float | None, severity: int | None = None) -> str:
 
 
 def words(name: str) -> str:
-    """A corruption as people write it: 'Gaussian noise'."""
+    """Return a corruption as people write it: 'Gaussian noise'."""
     return name.replace('_', ' ').replace('gaussian', 'Gaussian').replace('jpeg', 'JPEG')
 
 
 def count(number: int, noun: str) -> str:
-    """'1 image', '2 images'."""
+    """Return '1 image', '2 images'."""
     return f'{number} {noun}' if number == 1 else f'{number} {noun}s'

@@ -2,7 +2,7 @@
 
 mmseg's IoUMetric, mmdet's CocoMetric and mmpretrain's Accuracy evaluate. The first two round: mIoU
 to two decimals, AP to three decimals of a fraction, which is coarser than the noise that repeats
-are to measure. So the unrounded values are taken from what they computed.
+measure. So the unrounded values are taken from what they computed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..errors import UserError
 from .classification import accuracy_by_class, accuracy_by_image
 from .units import PERCENT, in_percent
 
-#: Metrics that tables and figures show, where there are any of them: name -> how people call it.
+#: Metrics that tables and figures show, if present: name -> common name.
 HEADLINES = {'mIoU': 'mIoU', 'bbox_mAP': 'box AP', 'segm_mAP': 'mask AP', 'top1': 'top-1'}
 _COCO_STATS = ('mAP', 'mAP_50', 'mAP_75', 'mAP_s', 'mAP_m', 'mAP_l')
 
@@ -37,7 +37,7 @@ class Scores:
         metrics: the same without rounding; in per cent where the unit is known.
         units: metric -> '%', or None where its unit is not known.
         per_class: metric -> class -> value in per cent, NaN where a class does not occur.
-        per_image: metric -> one value an image in per cent, in the order of the data set.
+        per_image: metric -> one value per image in per cent, in the order of the data set.
     """
 
     upstream: dict[str, float] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class Scores:
 
 
 class JobEvaluator:
-    """Collects the results of one job from all processes and evaluates them.
+    """Results of one job, collected from all processes and evaluated.
 
     Args:
         metrics: unused metrics, as built from the config; they are copied.
@@ -76,12 +76,12 @@ class JobEvaluator:
             metric.results = []
 
     def evaluate(self, main: bool) -> Scores | None:
-        """Scores of all processes' images together, on the main process."""
+        """Score the images of all processes together, on the main process."""
         parts = [part for parts in all_gather_object(self.parts) for part in parts]
         if not main:
             return None
         scores = Scores()
-        parts.sort(key=lambda part: part[0])  # the order of the data set, whoever did what
+        parts.sort(key=lambda part: part[0])  # the order of the data set, whatever the process
         for place, metric in enumerate(self.metrics):
             results = [result for _, lists in parts for result in lists[place]]
             _evaluate(metric, results, self.limited, scores)
@@ -97,7 +97,7 @@ def _evaluate(metric: BaseMetric, results: list, limited: bool, scores: Scores) 
     names = {kind.__name__ for kind in type(metric).__mro__}
     coco = 'CocoMetric' in names
     if coco and limited and metric._coco_api is not None:
-        # Images that were left out must not count as images without detections.
+        # Skipped images must not count as images without detections.
         metric.img_ids = [truth['img_id'] for truth, _ in results]
     with _recorded_coco_evaluations(coco) as evaluations:
         upstream = metric.compute_metrics(results)
@@ -120,21 +120,21 @@ def _evaluate(metric: BaseMetric, results: list, limited: bool, scores: Scores) 
 
 
 def _numbers(metric: Any, figures: Mapping[str, Any]) -> dict[str, float]:
-    """The figures that are one number each; some metrics also return lists and matrices."""
+    """Return the figures that are one number each; some metrics also return lists and matrices."""
     found = {}
     for key, value in figures.items():
         with contextlib.suppress(TypeError, ValueError, RuntimeError):
             found[key] = float(value)
     if not found:
         raise UserError(
-            f'{type(metric).__name__} gives no figure that is one number, so there is nothing to '
-            'put in a table. Change its options in test_evaluator.'
+            f'{type(metric).__name__} returns no single-number figure, so there is nothing to put '
+            'in a table. Change its options in test_evaluator.'
         )
     return found
 
 
 def _gives_ap(metric: Any, evaluations: list) -> bool:
-    """Whether CocoMetric itself computed AP; a subclass may have a program of its own."""
+    """Return whether CocoMetric itself computed AP; a subclass may have its own code."""
     from mmdet.evaluation import CocoMetric
 
     own = type(metric).compute_metrics is CocoMetric.compute_metrics
@@ -142,7 +142,7 @@ def _gives_ap(metric: Any, evaluations: list) -> bool:
 
 
 def _add_iou(metric: Any, results: list, scores: Scores) -> None:
-    """Unrounded figures by upstream's own arithmetic, on the same sums."""
+    """Add unrounded figures by upstream's own arithmetic, on the same sums."""
     areas = [sum(column) for column in zip(*results, strict=True)]
     exact = metric.total_area_to_metrics(*areas, metric.metrics, metric.nan_to_num, metric.beta)
     prefix = f'{metric.prefix}/' if metric.prefix else ''
@@ -173,7 +173,7 @@ def _add_coco(metric: Any, evaluations: list, ids: list, scores: Scores) -> None
         evaluation = by_type.get(kind)
         if evaluation is None:  # upstream gives up when nothing at all was detected: AP is 0
             scores.metrics.update({f'{name}_{item}': 0.0 for item in _COCO_STATS[:3]})
-            # By size too, but for sizes of which there is no object, and who knows which those are.
+            # By size too, except for sizes without any object, and we cannot tell which those are.
             scores.metrics.update({f'{name}_{item}': np.nan for item in _COCO_STATS[3:]})
             scores.per_class[f'{name}_AP'] = _named(classes, [0.0] * len(classes))
             scores.per_image[f'{name}_AP'] = [0.0] * len(ids)
@@ -213,7 +213,7 @@ def _named(names: Iterable[str], values: Iterable[float]) -> dict[str, float]:
 
 
 def _coco_per_image(evaluation: Any, ids: list) -> list[float]:
-    """AP of each image alone, by COCO's own accumulation; NaN for an image without objects."""
+    """Return the AP of each image alone by COCO's accumulation; NaN without objects."""
     parameters = evaluation.params
     place = {identity: i for i, identity in enumerate(parameters.imgIds)}
     stride = len(parameters.areaRng) * len(place)
@@ -237,7 +237,7 @@ def _coco_per_image(evaluation: Any, ids: list) -> list[float]:
 
 @contextlib.contextmanager
 def _recorded_coco_evaluations(wanted: bool) -> Iterator[list]:
-    """Keeps the COCOeval objects that CocoMetric makes and does not hand out."""
+    """Record the COCOeval objects that CocoMetric creates and does not return."""
     made: list = []
     if not wanted:
         yield made

@@ -1,4 +1,4 @@
-"""Table 9 of the paper, for reference beside one's own figures."""
+"""Table 9 of the paper, for reference beside measured figures."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TABLE_9: dict[str, dict[str, str]] = {
 
 
 def paper_figures(about: Mapping[str, Any]) -> dict[str, str]:
-    """The paper's figures, when the config that was tested is the paper's; else nothing."""
+    """Return the paper's figures, when the config that was tested is the paper's; else nothing."""
     same = (
         about.get('schedule') == '160k'
         and str(about.get('dataset')).rpartition('.')[2] == 'ADE20KDataset'

@@ -23,11 +23,11 @@ _COLUMNS = 5
 
 
 def draw_robustness(results: Mapping[str, Any], other: Mapping[str, Any] | None = None) -> bytes:
-    """Draw one or two models; returns the content of a PNG file.
+    """Draw one or two models and return the content of a PNG file.
 
     Args:
         results: content of a ``results.json``.
-        other: that of another model, to be drawn beside it.
+        other: that of another model, drawn beside it.
     """
     labels = results.get('comparison') or {'this': results['model']}
     models = [(figure_text(labels['this']), results)]
@@ -72,7 +72,7 @@ def _headline(models: Sequence, results: Mapping[str, Any]) -> str:
 
 
 def _value(model: Mapping[str, Any], key: str, name: str) -> tuple[float, float] | None:
-    """Mean and half of the interval (0 where there is none)."""
+    """Return the mean and half of the interval (0 where there is none)."""
     for cell in model['cells']:
         if cell['key'] == key:
             values = cell['metrics'].get(name) or {}
@@ -84,7 +84,7 @@ def _value(model: Mapping[str, Any], key: str, name: str) -> tuple[float, float]
 
 
 def _axis_title(names: Sequence[str], results: Mapping[str, Any]) -> str:
-    """What an axis shows, with the unit where it is known."""
+    """Return what an axis shows, with the unit where it is known."""
     text = ', '.join(HEADLINES.get(name, name) for name in names)
     known = names and all(results['units'][name] == PERCENT for name in names)
     return figure_text(f'{text} (%)' if known else text)
@@ -160,7 +160,7 @@ def _draw_curves(
 
 
 def _curve(model: Mapping[str, Any], corruption: str, name: str) -> list[tuple[int, float, float]]:
-    """(severity, mean, half of the interval); clean images stand at severity 0."""
+    """Return (severity, mean, half of the interval); clean images are at severity 0."""
     keys = {0: 'clean'}
     for cell in model['cells']:
         if cell['corruption'] == corruption and cell['severity'] is not None:

@@ -1,8 +1,8 @@
 """Predictions drawn over the image that the model saw.
 
-Drawn with OpenCV: the visualizers of mmseg and mmdet draw on the first process alone, so that a
-distributed test would show a part of the images, and go through matplotlib, which takes longer
-than the model.
+Drawn with OpenCV: the visualizers of mmseg and mmdet draw only on the first process, so that a
+distributed test would show only part of the images, and use matplotlib, which takes longer than the
+model.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import numpy as np
 import torch
 
 _OPACITY = 0.5
-_SCORE = 0.3  # least score of a detection that is drawn
+_SCORE = 0.3  # minimum score of a detection that is drawn
 _ROW = 18  # height of a line of text
 
 
 def seen_image(inputs: torch.Tensor, channel_order: str) -> np.ndarray:
-    """The model's input (3 x H x W, grey levels) as uint8 RGB, H x W x 3."""
+    """Return the model's input (3 x H x W, grey levels) as uint8 RGB, H x W x 3."""
     image = np.rint(inputs.detach().cpu().float().numpy()).astype(np.uint8).transpose(1, 2, 0)
     if image.shape[2] == 1:
         image = np.repeat(image, 3, axis=2)
@@ -32,7 +32,7 @@ def draw_prediction(image: np.ndarray, sample: Any, meta: dict) -> np.ndarray:
     """Draw what the model predicted over the image, uint8 RGB.
 
     Args:
-        image: what the model saw, uint8 RGB; it is brought to the size of the prediction.
+        image: what the model saw, uint8 RGB; it is resized to the prediction.
         sample: the model's output for it, of mmseg, mmdet or mmpretrain.
         meta: of the data set: classes, and a palette if there is one.
     """
@@ -50,7 +50,7 @@ def draw_prediction(image: np.ndarray, sample: Any, meta: dict) -> np.ndarray:
 
 
 def _draw_class(image: np.ndarray, sample: Any, classes: Sequence[str]) -> np.ndarray:
-    """The image as the model saw it; below it the prediction and, in green or red, the truth."""
+    """Draw the image as the model saw it, with prediction and (green or red) truth below."""
     label = int(sample.pred_label.flatten()[0])
     lines = [(f'{_name(classes, label)} {float(sample.pred_score.max()):.2f}', (0, 0, 0))]
     if 'gt_label' in sample:
@@ -102,7 +102,7 @@ def _draw_instances(
 
 
 def _with_legend(image: np.ndarray, entries: Sequence[tuple[str, np.ndarray]]) -> np.ndarray:
-    """The image with a white column of colours and names on its right."""
+    """Return the image with a white column of colours and names on its right."""
     if not entries:
         return image
     names = [name for name, _ in entries]
@@ -121,7 +121,7 @@ def _with_legend(image: np.ndarray, entries: Sequence[tuple[str, np.ndarray]]) -
 def _write(
     image: np.ndarray, text: str, x: int, y: int, colour: tuple[int, int, int], size: float = 0.4
 ) -> None:
-    if sum(colour) > 0:  # light text gets a dark rim, to be read on any ground
+    if sum(colour) > 0:  # light text gets a dark outline, to be readable on any background
         cv2.putText(image, text, (x, y), cv2.FONT_HERSHEY_SIMPLEX, size, (0, 0, 0), 3, cv2.LINE_AA)
     cv2.putText(image, text, (x, y), cv2.FONT_HERSHEY_SIMPLEX, size, colour, 1, cv2.LINE_AA)
 
@@ -131,7 +131,7 @@ def _name(classes: Sequence[str], number: int) -> str:
 
 
 def _palette(meta: dict, least: int) -> np.ndarray:
-    """The data set's colours (N x 3, uint8), or well separated hues where it has none."""
+    """Return the data set's colours (N x 3, uint8), or well separated hues where it has none."""
     given = meta.get('palette')
     if isinstance(given, (list, tuple)) and len(given) >= least:
         return np.asarray(given, np.uint8)

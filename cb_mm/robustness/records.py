@@ -21,7 +21,7 @@ _RECORD = {
 
 
 class SweepRecords(RecordFile):
-    """The finished passes of a sweep, each one of its jobs, none of them twice.
+    """The finished passes of a sweep, one per job.
 
     Args:
         path: the file.
@@ -46,7 +46,7 @@ class SweepRecords(RecordFile):
     def _check(self, record: dict[str, Any]) -> str | None:
         wrong = mismatch(record, _RECORD)
         if wrong is None and record['key'] not in self._jobs:
-            wrong = f'{record["key"]} is no pass of this test'
+            wrong = f'{record["key"]} is not a pass of this test'
         if wrong is None:
             job = self._jobs[record['key']]
             expected = {**job_facts(job), **self._same}
@@ -54,7 +54,7 @@ class SweepRecords(RecordFile):
             if other:
                 wrong = f'{other[0]} is not that of {job.key}'
         if wrong is None and self.cells and not _alike(self.cells[0], record):
-            wrong = 'it has other metrics or classes than the lines before it'
+            wrong = 'it has different metrics or classes than the lines before it'
         self.cells += [] if wrong else [record]
         return wrong
 
@@ -65,7 +65,7 @@ class SweepRecords(RecordFile):
 
 
 def job_facts(job: Job) -> dict[str, Any]:
-    """What a record says about its job."""
+    """Return what a record says about its job."""
     return {
         'key': job.key,
         'corruption': job.cell.name,
@@ -77,7 +77,7 @@ def job_facts(job: Job) -> dict[str, Any]:
 
 
 def _alike(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
-    """Whether two passes hold figures of the same things."""
+    """Return whether two passes hold figures of the same things."""
     return (
         first['metrics'].keys() == second['metrics'].keys()
         and first['units'] == second['units']

@@ -1,4 +1,4 @@
-"""From the records of a sweep to files for people and for other programs.
+"""Report files from the records of a sweep, for people and for other programs.
 
 ``results.json`` holds everything, ``results.csv`` one line per cell and metric, ``per_class.csv``
 one line per class, ``results.md`` tables to paste, ``robustness.png`` the picture.
@@ -61,7 +61,7 @@ def write_report(
 def summarize_records(
     header: Mapping[str, Any], records: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """The content of ``results.json``, from the records."""
+    """Return the content of ``results.json``, from the records."""
     about, identity = header['about'], header['identity']
     cells: dict[str, dict[str, Any]] = {}
     for key in identity['cells']:
@@ -136,7 +136,7 @@ def _retention(cell: Mapping, clean: Mapping, name: str) -> float | None:
 
 
 def _overall(cells: Any, clean: Mapping | None, name: str) -> dict[str, Any] | None:
-    """MPC and rPC, where there are severities."""
+    """Return mPC and rPC, if there are severities."""
     scores = {
         (cell['corruption'], cell['severity']): cell['metrics'][name]['mean']
         for cell in cells
@@ -147,7 +147,7 @@ def _overall(cells: Any, clean: Mapping | None, name: str) -> dict[str, Any] | N
 
 
 def model_name(about: Mapping[str, Any]) -> str:
-    """What a model is called in tables: its config, and its schedule if there is one."""
+    """Return what a model is called in tables: its config, and its schedule if there is one."""
     stem, schedule = Path(str(about.get('config'))).stem, about.get('schedule')
     return f'{stem} ({schedule})' if schedule else stem
 
@@ -155,24 +155,25 @@ def model_name(about: Mapping[str, Any]) -> str:
 def check_comparable(
     identity: Mapping[str, Any], metainfo: Mapping[str, Any], other: Mapping[str, Any]
 ) -> None:
-    """Refuse to compare two models on other images, or with classes in another order."""
+    """Refuse to compare two models on different images, or with classes in a different order."""
     there = other['identity']
     if (there['data'], there['annotations']) != (identity['data'], identity['annotations']):
         raise UserError(
-            f'--compare: {other["model"]} was tested on other images ({there["images"]}, here '
+            f'--compare: {other["model"]} was tested on different images ({there["images"]}, here '
             f'{identity["images"]}). Test both on the same data, with the same --limit.'
         )
     moved = LabelSet.of_metainfo(other['about']).moved(LabelSet.of_metainfo(metainfo))
     if moved:
         name, there, here = moved
         raise UserError(
-            f'--compare: {other["model"]} was tested with its classes in another order: {name!r} '
-            f'is number {there} there and {here} here. Test both with the same classes (metainfo).'
+            f'--compare: {other["model"]} was tested with its classes in a different order: '
+            f'{name!r} is number {there} there and {here} here. Test both with the same '
+            'classes (metainfo).'
         )
 
 
 def compare(results: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """Two models, cell by cell: this one, the other one, and this one minus the other one."""
+    """Compare two models cell by cell: this one, the other one, and their difference."""
     names = [
         name
         for name in results['headline']

@@ -1,4 +1,4 @@
-"""Reading the ``results.json`` of another test: a file from anywhere, checked before use."""
+"""Reading the ``results.json`` of another test: an untrusted file, checked before use."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _RESULTS = {
 
 
 def read_results(path: str | Path) -> dict[str, Any]:
-    """Read the ``results.json`` of a finished sweep, or of the folder it lies in.
+    """Read the ``results.json`` of a finished sweep, given the file or its folder.
 
     Raises:
         UserError: it is something else, or anything that a comparison needs is missing or of
@@ -45,13 +45,13 @@ def read_results(path: str | Path) -> dict[str, Any]:
     except OSError as error:
         raise UserError(f'--compare {path} cannot be read: {error.strerror}.') from error
     except ValueError as error:
-        raise UserError(f'--compare {path} is no JSON file ({error}).') from error
+        raise UserError(f'--compare {path} is not a JSON file ({error}).') from error
     if not isinstance(results, dict) or results.get('format') != FORMAT:
         raise UserError(f'--compare {path} was not written by tools/test.py.')
     if results.get('version') != VERSION:
         raise UserError(
-            f'--compare {path} is of version {str(results.get("version"))[:20]}; this one reads '
-            f'{VERSION}. Run its test again, with another --out.'
+            f'--compare {path} is of version {str(results.get("version"))[:20]}; this program '
+            f'reads {VERSION}. Run its test again, with another --out.'
         )
     wrong = mismatch(results, _RESULTS) or _contradiction(results)
     if wrong:
@@ -60,12 +60,12 @@ def read_results(path: str | Path) -> dict[str, Any]:
 
 
 def read_compared(path: str | Path) -> dict[str, Any]:
-    """What a comparison needs of a ``results.json``, and nothing that was not checked."""
+    """Return what a comparison needs of a ``results.json``, and nothing that was not checked."""
     return _only(read_results(path), _RESULTS)
 
 
 def _contradiction(results: dict[str, Any]) -> str | None:
-    """What does not fit together, although each value by itself is of the right kind."""
+    """Return what does not fit together, although each value by itself is of the right kind."""
     cells, headline = results['cells'], results['headline']
     if not cells or not headline:
         return f'{"headline" if cells else "cells"} is empty'
@@ -90,11 +90,11 @@ def _contradiction(results: dict[str, Any]) -> str | None:
 def _metric_contradiction(metric: dict[str, Any], repeats: int) -> str | None:
     values, interval = metric['values'], (metric['low'], metric['high'])
     if metric['n'] != repeats or len(values) != repeats:
-        return f'it has not {repeats} values'
+        return f'it does not have {repeats} values'
     if metric['mean'] is not None and None in values:
         return 'it has a mean, but not all values'
     if (None in interval) != (interval == (None, None)):
-        return 'it has one end of an interval'
+        return 'it has only one end of an interval'
     known = metric['mean'], *interval
     if None not in known and not interval[0] <= metric['mean'] <= interval[1]:
         return 'its mean is outside its interval'
@@ -102,7 +102,7 @@ def _metric_contradiction(metric: dict[str, Any], repeats: int) -> str | None:
 
 
 def _only(value: Any, shape: Any) -> Any:
-    """The parts of a value that its shape names."""
+    """Return the parts of a value that its shape names."""
     if isinstance(shape, dict):
         return {key: _only(value[key], shape[key]) for key in shape}
     if isinstance(shape, ListOf):

@@ -1,7 +1,7 @@
-"""What repeated measurements say, and what they do not.
+"""What repeated measurements show, and what they do not.
 
-All functions are pure: numbers in, numbers out. Intervals are by Student's t; a single measurement
-has no interval, and none is made up for it.
+All functions are pure: numbers in, numbers out. Intervals use Student's t; a single measurement has
+no interval, and none is made up for it.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class Summary:
 
     @property
     def half_width(self) -> float | None:
-        """What stands after ± : half of the interval; None when there is no interval."""
+        """The value after ±: half of the interval; None when there is no interval."""
         return None if self.high is None else (self.high - self.low) / 2
 
 
 def summarize(values: Sequence[float], confidence: float = CONFIDENCE) -> Summary:
-    """Mean, standard deviation and confidence interval of the mean."""
+    """Return mean, standard deviation and confidence interval of the mean."""
     numbers = np.asarray(list(values), dtype=np.float64)
     if numbers.size == 0:
         raise ValueError('there is nothing to summarize: no measurement was given')
@@ -60,7 +60,7 @@ def summarize(values: Sequence[float], confidence: float = CONFIDENCE) -> Summar
 
 
 def retention(corrupted: float, clean: float) -> float | None:
-    """The part of the clean score that is left under corruption; None when clean is not > 0."""
+    """Return the share of the clean score left under corruption; None unless clean > 0."""
     if not clean > 0 or not math.isfinite(corrupted):
         return None
     return corrupted / clean
@@ -88,7 +88,7 @@ class MeanPerformance:
 def mean_performance(
     scores: Mapping[tuple[str, int], float], clean: float | None = None
 ) -> MeanPerformance:
-    """MPC and rPC.
+    """Return mPC and rPC.
 
     Args:
         scores: (corruption, severity) -> score, repeats already averaged.
@@ -142,13 +142,13 @@ def difference(
     same_noise: bool,
     confidence: float = CONFIDENCE,
 ) -> Difference:
-    """The difference of two models under one corruption, with its interval.
+    """Return the difference of two models under one corruption, with its interval.
 
     Args:
         first: repeat -> score of the first model.
         second: repeat -> score of the second model.
         same_noise: both models saw the same noise in the repeats of the same number (same seed):
-            then repeats are paired, which removes what the noise does to both alike.
+            then repeats are paired, which removes the noise they have in common.
         confidence: of the interval.
     """
     if not first or not second:
@@ -171,5 +171,5 @@ def difference(
 
 
 def _t(confidence: float, freedom: float) -> float:
-    """How many standard errors reach to the end of a two-sided interval."""
+    """Return how many standard errors reach to the end of a two-sided interval."""
     return float(stats.t.ppf((1 + confidence) / 2, freedom))

@@ -20,7 +20,7 @@ _BESIDE = {
 
 
 def markdown(results: Mapping[str, Any]) -> str:
-    """The whole text of ``results.md``."""
+    """Return the whole text of ``results.md``."""
     about, identity = results['about'], results['identity']
     corrupted = len(results['cells']) > 1
     model = markdown_text(results['model'])
@@ -46,7 +46,7 @@ def markdown(results: Mapping[str, Any]) -> str:
 
 
 def units_line(units: Mapping[str, str | None], headline: Sequence[str]) -> str:
-    """In which unit the figures of the tables are."""
+    """Return the unit of the figures in the tables."""
     if all(units[name] == PERCENT for name in headline):
         return 'All figures in per cent.'
     unknown = ', '.join(markdown_text(name) for name in headline if units[name] != PERCENT)
@@ -98,7 +98,7 @@ def _severities_table(cells: Sequence[Mapping], clean: Sequence[Mapping], name: 
         body.append([words(corruption), *figures, mean])
     if clean:
         figure = _figure(clean[0]['metrics'][name])
-        body.insert(0, ['nothing', *[''] * len(severities), figure])
+        body.insert(0, ['clean', *[''] * len(severities), figure])
     return _table(head, body)
 
 
@@ -164,7 +164,7 @@ def _title(name: str) -> str:
 
 
 def _figure(values: Mapping[str, Any] | None) -> str:
-    """Mean, and half of the interval where there is one."""
+    """Format the mean, with half of the interval if there is one."""
     if not values or values.get('mean') is None:
         return '–'
     if values.get('high') is None:

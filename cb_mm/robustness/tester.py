@@ -32,17 +32,17 @@ class ModelUnderTest:
     """Runs jobs one after another.
 
     Args:
-        config: a whole config, prepared for testing.
-        checkpoint: file with the weights of exactly this model.
+        config: a full config, prepared for testing.
+        checkpoint: file with weights of exactly this model.
         trust: read a checkpoint that holds more than weights.
         seed: seed of the noise.
-        limit: test on the first ``limit`` images alone.
-        cache_bytes: most memory for decoded images, in this process and its workers together.
+        limit: test only on the first ``limit`` images.
+        cache_bytes: memory limit for decoded images, in this process and its workers together.
         save_to: folder for corrupted images.
         show_to: folder for predictions drawn over the images.
         attacks: whether any job is an attack.
         amp: run the model in half precision.
-        allow_mismatch: test a checkpoint of another broadcast, of other settings or classes.
+        allow_mismatch: test a checkpoint with a different broadcast, other settings or classes.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class ModelUnderTest:
     def _attack(
         self, job: Job, numbers: Sequence[int], inputs: Sequence[torch.Tensor], truths: Sequence
     ) -> list[torch.Tensor]:
-        """Each image by itself, so that the batch it is in does not matter."""
+        """Attack each image separately, so that its batch does not matter."""
         attacked = []
         for number, image, truth in zip(numbers, inputs, truths, strict=True):
             device = next(self.model.parameters()).device
@@ -143,11 +143,11 @@ class ModelUnderTest:
             write_picture(self.picture(self.show_to, job, number), drawn, 'rgb')
 
     def picture(self, folder: str | Path, job: Job, number: int) -> Path:
-        """Where the picture of an image under a corruption goes."""
+        """Return where the picture of an image under a corruption goes."""
         return Path(folder) / job.cell.key / self.dataset.picture_name(number)
 
     def lacks_pictures(self, job: Job) -> bool:
-        """Whether pictures that were asked for are not there (they are of the first repeat)."""
+        """Return whether requested pictures (of the first repeat) are missing."""
         folders = [self.show_to] if job.cell.name == CLEAN else [self.show_to, self.save_to]
         return job.repeat == 0 and any(
             not self.picture(folder, job, number).is_file()
@@ -158,7 +158,7 @@ class ModelUnderTest:
 
 
 def metric_configs(config: Config) -> list:
-    """The metrics of ``test_evaluator``: one, a list, or an evaluator around a list."""
+    """Return the metrics of ``test_evaluator``: one, a list, or an evaluator around a list."""
     given = config.get('test_evaluator')
     if isinstance(given, dict) and 'metrics' in given:
         given = given['metrics']
@@ -173,7 +173,7 @@ def metric_configs(config: Config) -> list:
 
 
 def _set_environment(config: Config) -> None:
-    """What mmengine's Runner sets before it builds anything."""
+    """Set what mmengine's Runner sets before it builds anything."""
     init_default_scope(config.get('default_scope', 'mmengine'))
     environment = config.get('env_cfg') or {}
     if environment.get('cudnn_benchmark'):

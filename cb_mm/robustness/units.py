@@ -1,4 +1,4 @@
-"""In which unit a metric of OpenMMLab gives its figures: known by its class, never guessed."""
+"""The unit of an OpenMMLab metric's figures: known by its class, never guessed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PERCENT = {
 
 
 def in_percent(metric: Any, figures: dict[str, float]) -> tuple[dict[str, float], dict[str, Any]]:
-    """Figures of a metric in per cent where its unit is known, and the unit of each.
+    """Return a metric's figures in per cent where the unit is known, and the unit of each.
 
     Args:
         metric: as built from a config.
@@ -31,7 +31,7 @@ def in_percent(metric: Any, figures: dict[str, float]) -> tuple[dict[str, float]
 
     Returns:
         name -> value, and name -> ``'%'``, or None where the unit is not known: a subclass that
-        computes figures of its own may have any.
+        computes other figures may have any.
     """
     kind = _computing_class(metric)
     factor = 100.0 if kind in _FRACTIONS else 1.0
@@ -47,7 +47,7 @@ def in_percent(metric: Any, figures: dict[str, float]) -> tuple[dict[str, float]
 
 
 def _computing_class(metric: Any) -> str:
-    """The class that computes the figures, as 'package.Class'."""
+    """Return the class that computes the figures, as 'package.Class'."""
     for kind in type(metric).__mro__:
         if 'compute_metrics' in vars(kind):
             return f'{kind.__module__.partition(".")[0]}.{kind.__name__}'

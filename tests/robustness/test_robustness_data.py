@@ -189,7 +189,7 @@ def test_plan():
 
 
 def test_titles():
-    assert title('clean', None) == 'nothing'
+    assert title('clean', None) == 'clean'
     assert title('gaussian_noise', 5.0) == 'Gaussian noise σ=5'
     assert title('motion_blur', 12.0, 3) == 'motion blur, severity 3'
     assert title('jpeg_compression', 25.0).startswith('JPEG compression 25 (')

@@ -98,7 +98,7 @@ def test_markdown_has_the_rows_of_table_9(tmp_path):
         [c.strip() for c in line.strip('|').split('|')] for line in text.splitlines() if '|' in line
     ]
     assert [row[0] for row in rows[2:]] == [
-        'nothing', 'shot noise, 255 counts at white', 'Gaussian noise σ=5', 'Gaussian noise σ=10',
+        'clean', 'shot noise, 255 counts at white', 'Gaussian noise σ=5', 'Gaussian noise σ=10',
         'Gaussian blur σ=1', 'Gaussian blur σ=2',
     ]  # fmt: skip
     assert rows[0][:4] == ['corruption', 'n', 'mIoU', 'retained']
@@ -169,7 +169,7 @@ def test_severities_have_a_matrix_and_mpc(tmp_path):
     rows = [re.sub(r' +', ' ', line) for line in text.splitlines()]
     assert '| fog | 45.00 | 40.00 | 35.00 | 30.00 | 25.00 | 35.00 |' in rows
     assert '| snow | 20.00 | – | – | – | – | 20.00 |' in rows
-    assert '| nothing | | | | | | 50.00 |' in rows
+    assert '| clean | | | | | | 50.00 |' in rows
     overall = read_results(tmp_path)['summary']['mIoU']
     assert overall['mpc'] == pytest.approx((35 + 20) / 2)
     assert overall['rpc'] == pytest.approx(27.5 / 50)

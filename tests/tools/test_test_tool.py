@@ -247,7 +247,7 @@ def test_a_label_map_that_cannot_be_read(seg, tmp_path, capsys):
 
 
 def test_compare_wants_results(seg, tmp_path, capsys):
-    for text, message in (('{', 'is no JSON'), ('{}', 'was not written by tools/test.py')):
+    for text, message in (('{', 'is not a JSON'), ('{}', 'was not written by tools/test.py')):
         (tmp_path / 'other.json').write_text(text)
         assert main(seg.words('--out', tmp_path / 'o', '--compare', tmp_path / 'other.json')) == 2
         assert message in capsys.readouterr().err

@@ -1,13 +1,13 @@
-"""FGSM: the image moved one step of ε grey levels in the direction that raises the model's loss.
+"""FGSM: one step of ε grey levels in the direction that increases the model's loss.
 
-The attack is untargeted and knows the model: it takes the gradient of the model's own training
+The attack is untargeted and white-box: it takes the gradient of the model's own training
 loss (all heads, against the true labels) with respect to the image in grey levels, through the
 model's own data preprocessor. The model is in evaluation mode, as it is when it is tested.
 
 Where it acts: on the image as the model gets it, after resizing and before normalisation, since
-OpenCV's resizing has no gradient. The labels must lie on the same pixels; `truth_dataset_cfg`
-makes the pipeline that brings them there. Testing pipelines load labels after the resizing, at the
-size of the file, which is right for the metric and wrong for the loss.
+OpenCV's resizing has no gradient. The labels must match the same pixels; `truth_dataset_cfg` makes
+the pipeline that does this. Testing pipelines load labels after the resizing, at the size of the
+file, which is right for the metric and wrong for the loss.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def fgsm(model: nn.Module, image: Tensor, truth: Any, epsilon: float, seed: int 
         image: 3 x H x W in grey levels, in the channel order of the pipeline, not normalised.
         truth: data sample with the labels on the pixels of ``image``.
         epsilon: largest change of a value, in grey levels.
-        seed: of what the loss draws at random (detectors sample boxes).
+        seed: of random draws in the loss (detectors sample boxes).
 
     Returns:
         The attacked image: float32, 3 x H x W, within [0, 255] and ``epsilon`` of the image.
@@ -45,7 +45,7 @@ def fgsm(model: nn.Module, image: Tensor, truth: Any, epsilon: float, seed: int 
 
 
 def attack_loss(model: nn.Module, image: Tensor, truth: Any, seed: int = 0) -> Tensor:
-    """The model's training loss on one image, in evaluation mode; differentiable in the image."""
+    """Return the model's training loss on one image, in evaluation mode and differentiable."""
     if model.training:
         raise ValueError('the model must be in evaluation mode: call model.eval() first')
     sample = copy.deepcopy(truth)
@@ -61,7 +61,7 @@ def attack_loss(model: nn.Module, image: Tensor, truth: Any, seed: int = 0) -> T
 
 
 def _pad_truth(preprocessor: Any, sample: Any, size: tuple[int, int]) -> None:
-    """Give the labels the padding that the image got; preprocessors do it in training alone."""
+    """Give the labels the padding that the image got; preprocessors do so only in training."""
     if 'gt_sem_seg' in sample and 'data' in sample.gt_sem_seg:  # mmseg
         labels = sample.gt_sem_seg.data
         missing = size[0] - labels.shape[-2], size[1] - labels.shape[-1]
@@ -80,12 +80,12 @@ def _pad_truth(preprocessor: Any, sample: Any, size: tuple[int, int]) -> None:
 
 
 def truth_dataset_cfg(test: Mapping[str, Any], train: Mapping[str, Any] | None) -> Any:
-    """Config of the test data set with the labels loaded before anything happens to the image.
+    """Return the config of the test data set with labels loaded right after the image.
 
     Args:
         test: config of the test data set.
-        train: config of the training data set; its pipeline knows which labels the loss needs,
-            where the testing pipeline may load fewer.
+        train: config of the training data set; its pipeline loads the labels that the loss needs,
+            while the test pipeline may load fewer.
     """
     labels = _label_loader(train) or _label_loader(test)
     if labels is None and _packs_labels(test):
@@ -106,7 +106,7 @@ def _kind(step: Any) -> str:
 
 
 def _datasets(config: Any) -> list:
-    """The data set itself, or those inside a wrapper."""
+    """Return the data set itself, or those inside a wrapper."""
     inner = config.get('datasets') or ([config['dataset']] if config.get('dataset') else [])
     return [leaf for one in inner for leaf in _datasets(one)] or [config]
 
@@ -120,7 +120,7 @@ def _label_loader(config: Mapping[str, Any] | None) -> Any:
 
 
 def _packs_labels(config: Mapping[str, Any]) -> bool:
-    """Whether the label is of the whole image: mmpretrain packs it, wherever the pixels went."""
+    """Return whether mmpretrain packs the label: it belongs to the image, not to its pixels."""
     return any(
         _kind(step) == 'PackInputs'
         for dataset in _datasets(config)
