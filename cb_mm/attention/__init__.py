@@ -1,7 +1,7 @@
 """Attention: see it, measure it, explore it.
 
-``capture`` hands over each layer's attention while a model runs; ``measure`` turns a layer into
-statistics; ``load_subject`` brings a model from a config or from timm. The tools
+``capture`` passes on each layer's attention while a model runs; ``measure`` turns a layer into
+statistics; ``load_subject`` loads a model from a config or from timm. The tools
 ``visualize_attention.py`` and ``analyze_attention.py`` are built on these.
 """
 

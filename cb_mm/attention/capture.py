@@ -7,8 +7,8 @@
         model(images)
 
 Fused attention never forms the map. Here every attention module gets a forward hook that computes
-queries and keys again from the module's own input and weights, and hands the layer to a consumer,
-which asks for as many rows at a time as it can use. Nothing outlives the consumer's call.
+queries and keys again from the module's own input and weights, and passes the layer to a consumer,
+which requests as many rows at a time as it can use. Nothing outlives the consumer's call.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..errors import UserError
 from .projection import Projection, is_attention, no_attention, project, real_output
 from .tokens import Tokens, TokenWatcher
 
-#: Bytes of one chunk of rows on a CPU, for each thread: what its cache holds is fastest.
+#: Bytes of one chunk of rows on a CPU, per thread: what fits in its cache is fastest.
 CPU_CHUNK = 2 * 2**20
 #: Bytes of one chunk of rows on a GPU, which wants more work at a time.
 GPU_CHUNK = 64 * 2**20
@@ -60,10 +60,10 @@ class LayerAttention:
     def rows(
         self, queries: int | slice | Sequence[int] | Tensor, heads: Sequence[int] | None = None
     ) -> Tensor:
-        """Rows of the map, (batch, heads, queries, tokens), float32; each sums to one.
+        """Return rows of the map, (batch, heads, queries, tokens), float32; each sums to one.
 
         Args:
-            queries: Which tokens ask: a token, a slice or several tokens.
+            queries: The query tokens: a token, a slice or several tokens.
             heads: Which heads; all by default.
         """
         parts = self._parts
@@ -71,7 +71,7 @@ class LayerAttention:
             queries = [queries]
         which = queries if isinstance(queries, slice) else torch.as_tensor(queries)
         chosen = slice(None) if heads is None else torch.as_tensor(heads)
-        # In float32 whatever the model's precision: entropies of long rows need it.
+        # float32 whatever the model's precision: entropies of long rows need it.
         with torch.autocast(parts.q.device.type, enabled=False):
             logits = parts.q[:, chosen][:, :, which] @ self._keys[:, chosen]
             if parts.bias is not None:
@@ -80,7 +80,7 @@ class LayerAttention:
             return torch.softmax(logits, dim=-1, out=logits)
 
     def chunks(self, max_bytes: int | None = None) -> Iterator[tuple[slice, Tensor]]:
-        """The whole map in chunks of rows: which rows, and the rows as in `rows`."""
+        """Yield the whole map in chunks of rows: which rows, and the rows as in `rows`."""
         if max_bytes is None:
             on_cpu = self._parts.q.device.type == 'cpu'
             max_bytes = CPU_CHUNK * torch.get_num_threads() if on_cpu else GPU_CHUNK
@@ -92,11 +92,11 @@ class LayerAttention:
             yield which, self.rows(which)
 
     def full(self) -> Tensor:
-        """The whole map (batch, heads, tokens, tokens): for small images only."""
+        """Return the whole map (batch, heads, tokens, tokens): for small images only."""
         return self.rows(slice(None))
 
     def output(self, queries: slice | Tensor = slice(None)) -> Tensor:
-        """What the module gives for these tokens, by way of the map: (batch, queries, channels)."""
+        """Return the module's output for these tokens from the map: (batch, queries, channels)."""
         parts = self._parts
         mixed = self.rows(queries).to(parts.v.dtype) @ parts.v
         return parts.finish(mixed.transpose(1, 2).flatten(2), queries)
@@ -118,7 +118,7 @@ Consumer = Callable[[LayerAttention], Any]
 
 
 def find_attention(model: nn.Module) -> dict[str, nn.Module]:
-    """The attention modules of a model in their order, by name; a UserError if there is none."""
+    """Return a model's attention modules in order, by name; a UserError if there are none."""
     found = {name: module for name, module in model.named_modules() if is_attention(module)}
     if not found:
         raise no_attention(model)
@@ -126,7 +126,7 @@ def find_attention(model: nn.Module) -> dict[str, nn.Module]:
 
 
 def choose(option: str, chosen: Iterable[int] | None, count: int, what: str) -> list[int]:
-    """Numbers of layers or heads, negative ones counted from the end; None is all of them."""
+    """Return numbers of layers or heads, negative ones resolved; None means all of them."""
     if chosen is None:
         return list(range(count))
     chosen = list(chosen)
@@ -150,21 +150,21 @@ def capture(
     grid: tuple[int, int] | None = None,
     verify: bool = True,
 ) -> Iterator[dict[int, Tensor]]:
-    """Hand each layer's attention to ``consume`` as the model computes it.
+    """Pass each layer's attention to ``consume`` as the model computes it.
 
-    The model may be a ViT, or a segmentor or detector around one. It runs as ever: its fused
+    The model may be a ViT, or a segmentor or detector around one. It runs as usual: its fused
     kernels, its dtype and its output do not change.
 
     Args:
         model: Any model with attention modules that `projection` knows.
         consume: Called with each `LayerAttention`, in the order of the model, without gradients.
         layers: Numbers of the layers; all by default, negative ones count from the end.
-        keep: Keep the whole maps, on the CPU, in the dict that the context gives. One float for
-            every pair of tokens, head and layer: for small images.
-        prefix_tokens: Number of tokens before the grid, where the model does not tell.
-        grid: Rows and columns of the spatial tokens, where the model does not tell.
+        keep: Keep the whole maps, on the CPU, in the dict that the context yields. One float for
+            every pair of tokens, head and layer: for small images only.
+        prefix_tokens: Number of tokens before the grid, if the model does not record it.
+        grid: Rows and columns of the spatial tokens, if the model does not record them.
         verify: Compare a few rows of each layer's real output with those that the map gives, once
-            a layer. A module that is not softmax(q k) v is found so.
+            per layer. This detects a module that is not softmax(q k) v.
 
     Yields:
         Layer -> map (batch, heads, tokens, tokens); empty unless ``keep``.
@@ -204,7 +204,7 @@ def capture(
     with ExitStack() as stack:
         stack.enter_context(watcher.watch(model))
         for index in chosen:
-            # First of all hooks, before one (CB's, say) that changes the output.
+            # Before all other hooks, such as CB's, which changes the output.
             handle = modules[names[index]].register_forward_hook(
                 hook_for(index), prepend=True, with_kwargs=True
             )
@@ -213,7 +213,7 @@ def capture(
 
 
 def _ancestors(name: str) -> list[str]:
-    """'a.b.c' -> '', 'a', 'a.b': the names of the modules that hold it, the outermost first."""
+    """Return the names of the enclosing modules, outermost first: 'a.b.c' -> '', 'a', 'a.b'."""
     parts = name.split('.')
     return ['.'.join(parts[:i]) for i in range(len(parts))] if name else ['']
 
@@ -223,7 +223,7 @@ def _verify(layer: LayerAttention, module: nn.Module, real: Tensor) -> None:
     rows = torch.linspace(0, count - 1, min(count, 4), device=real.device).long()
     difference = (layer.output(rows).float() - real[:, rows].float()).abs().max().item()
     scale = real.abs().max().item()
-    # Half precision keeps 8 to 11 bits; its kernels round in other places than this code.
+    # Half precision keeps 8 to 11 bits; its kernels round at other points than this code.
     exact = real.dtype in (torch.float32, torch.float64) and not torch.is_autocast_enabled(
         real.device.type
     )

@@ -1,8 +1,8 @@
-"""One HTML file, without a network, in which attention maps are explored by hand.
+"""One HTML file, usable offline, for exploring attention maps interactively.
 
 Every map is kept as bytes: the square root of a value over the largest of its row, in 255 steps.
-The root gives weak attention the steps that it needs: no value is off by more than 1/255 of the
-row's largest. Entropies are computed here, from the real rows, and kept as floats.
+The root gives weak attention enough steps: no value is off by more than 1/255 of the row's largest.
+Entropies are computed here, from the real rows, and kept as floats.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from .overlay import COLOURS, encode
 from .subject import Subject
 from .tokens import Tokens
 
-#: Bytes of all maps together before compression, which base64 about undoes: the file's size.
+#: Bytes of all maps before compression, which base64 roughly cancels: the size of the file.
 MAX_BYTES = 6_000_000
-#: The picture in the file is not larger than this.
+#: Maximum size of the picture in the file.
 PICTURE_SIDE = 1024
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What of a model goes into the file.
+    """The part of a model that goes into the file.
 
     Attributes:
         layers: Numbers of the layers.
         heads: Numbers of the heads.
-        stride: Of the patches, each ``stride``-th in both directions can be chosen as query.
+        stride: Every ``stride``-th patch in both directions can be chosen as query.
     """
 
     layers: tuple[int, ...]
@@ -54,7 +54,7 @@ class Plan:
     stride: int
 
     def queries(self, tokens: Tokens) -> list[int]:
-        """The tokens that can be chosen, row by row; each is in the middle of its block."""
+        """Return the tokens that can be chosen, row by row; each is in the middle of its block."""
         prefix, (rows, columns) = len(tokens.prefix), tokens.grid
         return [
             prefix + row * columns + column
@@ -64,7 +64,7 @@ class Plan:
 
 
 def block_middles(cells: int, stride: int) -> list[int]:
-    """Cells 0 to cells - 1 in blocks of ``stride``: the middle of each block."""
+    """Return the middle of each block of ``stride`` cells, from 0 to cells - 1."""
     return [min(start + stride // 2, cells - 1) for start in range(0, cells, stride)]
 
 
@@ -77,20 +77,20 @@ def plan(
     """Choose what fits into the file.
 
     All layers with all patches if they fit. Otherwise fewer layers, at least four, evenly spaced
-    and with the last; then fewer patches as queries, every second, every third, and so on. Layers
-    that are asked for are all kept.
+    and including the last; then fewer patches as queries, every 2nd, every 3rd, and so on.
+    Requested layers are all kept.
 
     Args:
         models: Tokens, number of layers and number of heads of each model.
-        layers: The layers that are asked for.
-        heads: The heads that are asked for.
+        layers: The requested layers.
+        heads: The requested heads.
         max_bytes: Of all maps together.
     """
     share = max_bytes // len(models)
     parts = []
     for tokens, depth, count in models:
         its_heads = tuple(choose('head', heads, count, 'heads'))
-        # In the order of the model: that is how they are captured and how the slider goes.
+        # In the order of the model, as they are captured and as the slider shows them.
         asked = (
             None
             if layers is None
@@ -108,7 +108,7 @@ def plan(
 
 
 def _fit(tokens: Tokens, heads: int, wanted: int, max_bytes: int) -> tuple[int, int]:
-    """The smallest stride with which so many layers fit, and how many then fit."""
+    """Return the smallest stride with which so many layers fit, and how many then fit."""
     cells = tokens.grid[0] * tokens.grid[1]
     for stride in range(1, max(tokens.grid) + 1):
         queries = len(Plan((), (), stride).queries(tokens)) + 2
@@ -122,7 +122,7 @@ def _fit(tokens: Tokens, heads: int, wanted: int, max_bytes: int) -> tuple[int, 
 
 
 def _spread(depth: int, count: int) -> list[int]:
-    """So many of the layers, evenly spaced, the last one among them."""
+    """Return that many of the layers, evenly spaced, including the last one."""
     return sorted({depth - 1 - round(i * depth / count) for i in range(count)})
 
 
@@ -148,7 +148,7 @@ class _Collector:
         first = 0 if tokens.class_token is None else tokens.class_token
         special = torch.stack([layer.rows(first)[0, :, 0], mean_row(layer)], dim=1)[heads]
         queries = self.plan.queries(tokens)
-        # In parts: all rows of a large image at once would need its whole map.
+        # In chunks: all rows of a large image at once would need its whole map.
         parts = [self._keep(special, tokens)]
         step = max(4_000_000 // (layer.heads * tokens.count), 1)
         for start in range(0, len(queries), step):
@@ -169,19 +169,19 @@ class _Collector:
 
 
 def quantise(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Rows (..., cells) as bytes (..., cells), and the largest value of each (...)."""
+    """Return the rows (..., cells) as bytes (..., cells), and the largest value of each (...)."""
     largest = rows.max(axis=-1)
     share = rows / np.maximum(largest, np.finfo(np.float32).tiny)[..., None]
     return np.rint(255 * np.sqrt(share)).astype(np.uint8), largest.astype(np.float32)
 
 
 def restore(values: np.ndarray, largest: np.ndarray) -> np.ndarray:
-    """What `quantise` made, back as floats; the page does the same."""
+    """Return what `quantise` made, back as floats; the page does the same."""
     return (values / np.float32(255)) ** 2 * largest[..., None]
 
 
 def look(subject: Subject, image: np.ndarray) -> tuple[Tokens, int, int]:
-    """Tokens, number of layers and number of heads that a model has for this image."""
+    """Return tokens, number of layers and number of heads that a model has for this image."""
     seen: list[LayerAttention] = []
     subject.run(image, seen.append, [0])
     return seen[0].tokens, subject.layers, seen[0].heads
@@ -198,7 +198,7 @@ def write_explorer(
     threshold: float = 0.0,
     max_bytes: int = MAX_BYTES,
 ) -> list[Plan]:
-    """Write the HTML file; returns what of each model it holds.
+    """Write the HTML file and return what it holds of each model.
 
     Args:
         path: The file.
@@ -240,7 +240,7 @@ def write_explorer(
     template = resources.files(__package__).joinpath('explorer.html').read_text('utf-8')
     # '<' would let a file name end the script element.
     text = json.dumps(data, ensure_ascii=False, separators=(',', ':')).replace('<', '\\u003c')
-    # In one go: a name may itself look like a place in the template.
+    # In one pass: a name may itself look like a placeholder of the template.
     parts = {'title': html.escape(one_line(title)), 'data': readable(text)}
     write_atomically(path, re.sub(r'\{\{(title|data)\}\}', lambda m: parts[m[1]], template))
     return plans
@@ -261,7 +261,7 @@ def _describe(name: str, collector: _Collector) -> dict[str, Any]:
         'layers': its_plan.layers,
         'heads': its_plan.heads,
         'grid': [rows, columns],
-        # How far the grid reaches, in heights and widths of the image: over 1 where it is padded.
+        # Extent of the grid, in heights and widths of the image: over 1 if it is padded.
         'reach': [rows * tokens.patch[0] / height, columns * tokens.patch[1] / width],
         'queryRows': block_middles(rows, its_plan.stride),
         'queryColumns': block_middles(columns, its_plan.stride),

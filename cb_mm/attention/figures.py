@@ -21,7 +21,7 @@ from .summary import ModelSummary
 
 FORMATS = ('png', 'svg', 'pdf')
 
-#: Okabe and Ito's colours, which the colour-blind tell apart; the markers differ as well.
+#: Okabe and Ito's colours, which colour-blind readers can tell apart; the markers differ too.
 _COLOURS = ('#0072B2', '#D55E00', '#009E73', '#CC79A7')
 _MARKERS = ('o', 's', '^', 'D')
 _STYLE = {
@@ -44,14 +44,14 @@ _STYLE = {
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure, in inches, that no global state knows of."""
+    """Return an empty figure, in inches, that no global state knows of."""
     figure = Figure(figsize=(width, height), layout='constrained')
     FigureCanvasAgg(figure)
     return figure
 
 
 def check_formats(formats: Iterable[str]) -> list[str]:
-    """The formats, if all are known."""
+    """Return the formats, if all are known."""
     formats = list(formats)
     for name in formats:
         if name not in FORMATS:
@@ -77,7 +77,7 @@ def entropy_figure(
     percent: float = 15,
     references: Sequence[tuple[float, str]] = (),
 ) -> Figure:
-    """Entropy of all rows by depth, mean and a percentile, below its bound (Figure 4)."""
+    """Plot the entropy of all rows by depth, mean and a percentile, with its bound (Figure 4)."""
     with matplotlib.rc_context(_STYLE):
         figure = new_figure(5.6, 3.6)
         axes = figure.subplots()
@@ -103,7 +103,7 @@ def entropy_figure(
 
 
 def class_and_distance_figure(models: Sequence[ModelSummary]) -> Figure:
-    """Entropy of the class token's row, and distance of spatial interactions (Figure 7)."""
+    """Plot the class token's entropy and the distance of interactions (Figure 7)."""
     with matplotlib.rc_context(_STYLE):
         figure = new_figure(7.2, 3.3)
         left, right = figure.subplots(1, 2)
@@ -123,7 +123,7 @@ def class_and_distance_figure(models: Sequence[ModelSummary]) -> Figure:
 
 
 def sparsity_figure(models: Sequence[ModelSummary]) -> Figure:
-    """Share of the keys that hold 90 % of a row, and mass on the prefix tokens, by depth."""
+    """Plot the share of keys that hold 90 % of a row, and the mass on prefix tokens."""
     with matplotlib.rc_context(_STYLE):
         figure = new_figure(7.2, 3.3)
         panels = figure.subplots(1, 2)
@@ -147,7 +147,7 @@ def sparsity_figure(models: Sequence[ModelSummary]) -> Figure:
 
 
 def scales_figure(models: Sequence[ModelSummary]) -> Figure | None:
-    """Mean and quantile ratio of CB_S's scales by depth (Figure 8); None without CB_S."""
+    """Plot mean and quantile ratio of CB_S's scales by depth (Figure 8); None without CB_S."""
     scaled = [(i, model) for i, model in enumerate(models) if model.scales]
     if not scaled:
         return None
@@ -182,7 +182,7 @@ def _curve(
     dashed: bool = False,
     factor: float = 1.0,
 ) -> None:
-    """Mean by depth with a band for its 95 % interval."""
+    """Plot the mean by depth with a band for its 95 % interval."""
     layers = sorted(model.layers)
     mean, half = (factor * values for values in model.by_depth(measure))
     colour = _COLOURS[number % len(_COLOURS)]
@@ -200,7 +200,7 @@ def _curve(
 
 
 def _bounds(axes: Axes, models: Sequence[ModelSummary]) -> None:
-    """The largest entropy that is possible; one line where the models agree."""
+    """Draw the largest possible entropy; one line if the models agree."""
     bounds = {round(float(model.bound.mean), 3): model for model in models if model.images}
     for value, model in bounds.items():
         same = len(model.grids) == 1

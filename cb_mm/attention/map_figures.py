@@ -25,9 +25,9 @@ def heads_figure(
     threshold: float = 0.0,
     opacity: float = 0.7,
 ) -> Figure:
-    """One layer's maps over the image: one row per model, one column per head (Figure 10).
+    """Draw one layer's maps over the image: one row per model, one column per head (Figure 10).
 
-    All maps have the same threshold and the same min–max normalisation, each by itself.
+    All maps have the same threshold; each is min–max normalised separately.
 
     Args:
         image: RGB (H, W, 3), as in the file.
@@ -59,7 +59,7 @@ def heads_figure(
 def grid_figure(
     name: str, layers: Sequence[LayerMaps], query: Query, threshold: float = 0.0
 ) -> Figure:
-    """The maps of many layers (columns) and heads (rows) of one model, cell by cell."""
+    """Return the maps of many layers (columns) and heads (rows) of one model, cell by cell."""
     rows, columns = layers[0].tokens.grid
     with matplotlib.rc_context(_STYLE):
         width = max(min(1.3, 14 / len(layers)), 0.5)
@@ -83,7 +83,7 @@ def grid_figure(
 
 
 def _panel_height(width: float, rows: int, columns: int) -> float:
-    """Height of a panel: in proportion, as long as a page can hold it."""
+    """Return the height of a panel: in proportion, as long as it fits on a page."""
     return min(max(width * rows / columns, 0.12), 6.0)
 
 
@@ -125,7 +125,7 @@ class _Sheet:
         return self.figure.add_axes((x / across, y / up, width / across, height / up))
 
     def panel(self, row: int, column: int) -> Axes:
-        """The axes of one panel, the first at the top left."""
+        """Return the axes of one panel, the first at the top left."""
         x = self.left + column * (self.width + self.gap)
         y = self.gap + self.block - (row + 1) * (self.height + self.head) - row * self.gap
         axes = self._axes(x, y, self.width, self.height)
@@ -134,7 +134,7 @@ class _Sheet:
         return axes
 
     def caption(self, text: str, threshold: float) -> None:
-        """A line above, and the scale of colours."""
+        """Add a line above, and the colour scale."""
         across, up = self.size
         self.figure.text(
             self.left / across, 1 - 0.06 / up, text, va='top', ha='left', fontsize=9, weight='bold'
@@ -154,7 +154,7 @@ class _Sheet:
 
 
 def mark_query(axes: Axes, query: Query, maps: LayerMaps, size: tuple[int, int]) -> None:
-    """A frame around the patch that asks, where it is a patch."""
+    """Draw a frame around the query patch, if the query is a patch."""
     if query.kind != 'pixel':
         return
     tokens = maps.tokens

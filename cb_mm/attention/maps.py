@@ -1,4 +1,4 @@
-"""Maps of one query over the image, for the heads of the layers that are chosen."""
+"""Maps of one query over the image, for the heads of the chosen layers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Query:
         return texts.get(self.kind, f'patch at x = {self.x:g}, y = {self.y:g}')
 
     def token(self, tokens: Tokens, size: tuple[int, int]) -> int | None:
-        """The token that asks, None for the mean; ``size`` is height and width of the file."""
+        """Return the query token, None for the mean; ``size`` is height and width of the file."""
         if self.kind == 'mean':
             return None
         if self.kind == 'cls':
@@ -57,7 +57,7 @@ class Query:
 
 
 def parse_query(text: str) -> Query:
-    """'cls', 'mean' or 'X,Y'."""
+    """Parse 'cls', 'mean' or 'X,Y'."""
     if text in ('cls', 'mean'):
         return Query(text)
     number = r'(-?\d+(?:\.\d+)?)'
@@ -77,7 +77,7 @@ class LayerMaps:
         index: Number of the layer.
         name: Its name in the model.
         tokens: Meaning of its tokens.
-        heads: Numbers of the heads, one a map.
+        heads: Numbers of the heads, one per map.
         maps: (heads, rows, columns); with the prefix tokens' part, each head sums to one.
         prefix: (heads, prefix tokens).
         entropy: (heads,) in nats, over all tokens.
@@ -135,7 +135,7 @@ def read_maps(
 
 
 def mean_row(layer: LayerAttention) -> torch.Tensor:
-    """Mean of the rows of all spatial tokens of the first image, (heads, tokens)."""
+    """Return the mean of the rows of all spatial tokens of the first image, (heads, tokens)."""
     prefix = len(layer.tokens.prefix)
     total: torch.Tensor | float = 0.0
     for which, rows in layer.chunks():
@@ -144,10 +144,10 @@ def mean_row(layer: LayerAttention) -> torch.Tensor:
 
 
 def normalise(values: np.ndarray, threshold: float = 0.0) -> np.ndarray:
-    """A map from 0 at its smallest to 1 at its largest value; NaN below the threshold.
+    """Return a map from 0 at its smallest to 1 at its largest value; NaN below the threshold.
 
-    Every map by itself, so that heads and models are shown alike whatever mass lies on prefix
-    tokens. An even map is 0 everywhere.
+    Every map is scaled separately, so that heads and models are shown alike whatever the mass on
+    prefix tokens. A uniform map is 0 everywhere.
     """
     low, high = float(values.min()), float(values.max())
     scaled = (values - low) / (high - low) if high > low else np.zeros_like(values)
@@ -155,9 +155,9 @@ def normalise(values: np.ndarray, threshold: float = 0.0) -> np.ndarray:
 
 
 def at_image(values: np.ndarray, tokens: Tokens, size: tuple[int, int]) -> np.ndarray:
-    """A map (rows, columns) at the pixels of an image of any size, between cells linearly.
+    """Return a map (rows, columns) at the pixels of an image of any size, between cells linearly.
 
-    Cells may reach over the image at the right and the bottom; that part is cut off.
+    Cells may extend beyond the image at the right and the bottom; that part is cut off.
     """
     at = []
     for pixels, cells, patch, seen in zip(

@@ -13,25 +13,25 @@ from .tokens import Tokens
 
 
 def entropy(rows: Tensor) -> Tensor:
-    """Entropy of every row in nats: 0 for one key alone, log N for all keys alike."""
-    # 0 log 0 is 0: the smallest normal number stands in for 0 before the logarithm. torch's own
-    # entr does the same several times slower on a CPU.
+    """Return the entropy of every row in nats: 0 for one key alone, log N for all keys alike."""
+    # 0 log 0 is 0: the smallest normal number replaces 0 before the logarithm. torch's own entr
+    # does the same several times slower on a CPU.
     tiny = torch.finfo(rows.dtype).tiny
     return rows.clamp(min=tiny).log_().mul_(rows).sum(-1).neg_()
 
 
 def bound(tokens: int) -> float:
-    """Largest entropy of a row over so many tokens."""
+    """Return the largest entropy of a row over so many tokens."""
     return math.log(tokens)
 
 
 def prefix_mass(rows: Tensor, tokens: Tokens) -> Tensor:
-    """Share of every row that lies on class, distillation and register tokens."""
+    """Return the share of every row that lies on class, distillation and register tokens."""
     return rows[..., : len(tokens.prefix)].sum(-1)
 
 
 def keys_for_mass(rows: Tensor, mass: float = 0.9) -> Tensor:
-    """Share of the keys, the heaviest first, that together hold this share of the row.
+    """Return the share of the keys, heaviest first, that together hold this share of the row.
 
     ``rows`` may be sorted in place.
     """
@@ -59,7 +59,7 @@ def _sort(rows: Tensor) -> Tensor:
 
 
 def coordinates(tokens: Tokens) -> tuple[Tensor, Tensor]:
-    """Middle of each row and of each column of the grid, in units of the image's side."""
+    """Return the middle of each row and column of the grid, in units of the image's side."""
     rows, columns = tokens.grid
     return (torch.arange(rows) + 0.5) / rows, (torch.arange(columns) + 0.5) / columns
 
@@ -71,7 +71,7 @@ def bridged_distance(rows: Tensor, queries: slice, tokens: Tokens) -> Tensor:
 
     Args:
         rows: (..., n, N), the rows of the tokens ``queries``.
-        queries: Which tokens ask; prefix tokens among them are left out.
+        queries: The query tokens; prefix tokens among them are left out.
         tokens: Their meaning.
 
     Returns:

@@ -11,7 +11,7 @@ from PIL import Image
 from .maps import at_image, normalise
 from .tokens import Tokens
 
-#: Even to the eye, and told apart by all.
+#: Perceptually uniform, and safe for colour-blind readers.
 COLOURS = 'inferno'
 
 
@@ -22,12 +22,12 @@ def overlay(
     threshold: float = 0.0,
     opacity: float = 0.7,
 ) -> np.ndarray:
-    """The image, greyed, with the map over it in colour: uint8 (H, W, 3) at the image's size.
+    """Draw the map in colour over the greyed image: uint8 (H, W, 3) at the image's size.
 
     Args:
         image: RGB, uint8 (H, W, 3), of any size.
         values: The map, (rows, columns).
-        tokens: Where the map's cells lie.
+        tokens: Where the map's cells are.
         threshold: Smaller values, on the scale 0 to 1 of `normalise`, are not drawn.
         opacity: Of the colours, 0 to 1.
     """
@@ -40,13 +40,13 @@ def overlay(
 
 
 def grey(image: np.ndarray) -> np.ndarray:
-    """Half of the colour taken out, so that only the map has strong colours; float (H, W, 3)."""
+    """Remove half of the colour, so that only the map has strong colours; float (H, W, 3)."""
     luma = image @ np.array([0.299, 0.587, 0.114])
     return 0.35 * image + 0.65 * luma[..., None]
 
 
 def encode(image: np.ndarray, kind: str = 'png', **options: int) -> bytes:
-    """An image file in memory."""
+    """Return an image file in memory."""
     stream = io.BytesIO()
     Image.fromarray(image).save(stream, kind, **options)
     return stream.getvalue()

@@ -22,7 +22,7 @@ def draw_patterns(
     prefix: int = 1,
     query: tuple[int, int] | None = None,
 ) -> Figure:
-    """One column per pattern: above who attends to whom, below what one patch attends to.
+    """Draw one column per pattern: above who attends to whom, below what one patch attends to.
 
     Args:
         patterns: By their titles.
@@ -36,7 +36,7 @@ def draw_patterns(
     for (title, pattern), (above, below) in zip(patterns.items(), axes.T, strict=True):
         plan = make_plan(pattern, grid, prefix)
         mask = plan.mask().numpy()
-        # More pairs than pixels: their colours are mixed, so that none is left out.
+        # More pairs than pixels: their colours are averaged, so that none is lost.
         above.imshow(
             mask,
             cmap=_COLOURS,

@@ -2,7 +2,7 @@
 
 A module is known by its parts, not by its class: timm's plain, rotary, EVA and BEiT attention,
 copies of them elsewhere, and torch's MultiheadAttention. `capture` then checks that the recomputed
-attention gives the module's real output, so that a look-alike is refused rather than misread.
+attention reproduces the module's real output, so that a look-alike is refused, not misread.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ class Projection:
 
 
 def is_attention(module: nn.Module) -> bool:
-    """Whether `project` knows the parts of this module."""
+    """Return whether `project` knows the parts of this module."""
     if isinstance(module, nn.MultiheadAttention) or hasattr(module, 'attention_parts'):
         return True
     parts = (getattr(module, 'num_heads', None), getattr(module, 'proj', None))
     if not isinstance(parts[0], int) or not isinstance(parts[1], nn.Linear):
         return False
-    # A table of relative positions means windows (Swin), save in BEiT.
+    # A table of relative positions means windows (Swin), except in BEiT.
     if getattr(module, 'relative_position_bias_table', None) is not None:
         return isinstance(module, BeitAttention)
     if isinstance(getattr(module, 'qkv', None), nn.Linear):
@@ -61,7 +61,7 @@ def is_attention(module: nn.Module) -> bool:
 
 
 def no_attention(model: nn.Module) -> UserError:
-    """The error for a model without attention that can be read: it names what the model has."""
+    """Return the error for a model without readable attention: it names what the model has."""
     kind = type(model).__name__
     looks_like = [
         module
@@ -80,16 +80,16 @@ def no_attention(model: nn.Module) -> UserError:
     leaves = Counter(type(m).__name__ for m in model.modules() if not list(m.children()))
     what = ', '.join(f'{count} × {name}' for name, count in leaves.most_common(5))
     return UserError(
-        f'{kind} has no attention; it is made of {what or "nothing"}. Choose a model with a Vision '
-        'Transformer, such as ViTCB.'
+        f'{kind} has no attention; it consists of {what or "nothing"}. Choose a model with a '
+        'Vision Transformer, such as ViTCB.'
     )
 
 
 def project(module: nn.Module, args: tuple, kwargs: Mapping[str, Any]) -> Projection:
-    """Compute q, k and v again from the arguments of the module's forward."""
+    """Recompute q, k and v from the arguments of the module's forward."""
     if isinstance(module, nn.MultiheadAttention):
         return _project_torch(module, *args, **kwargs)
-    if hasattr(module, 'attention_parts'):  # it tells them by itself
+    if hasattr(module, 'attention_parts'):  # it provides them itself
         x = args[0]
         q, k, v, bias = module.attention_parts(x)
         return Projection(
@@ -107,7 +107,7 @@ def _project_timm(
     shared_rel_pos_bias: Tensor | None = None,
     **others: Any,
 ) -> Projection:
-    # Only the rotary kinds take `rope`; elsewhere the second argument is a mask or a bias.
+    # Only the rotary kinds take `rope`; in others the second argument is a mask or a bias.
     if isinstance(module, BeitAttention):
         shared_rel_pos_bias, rope = (rope if rope is not None else shared_rel_pos_bias), None
     elif rope is not None and not hasattr(module, 'num_prefix_tokens'):
@@ -161,7 +161,7 @@ def _heads(module: nn.Module, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _rotate(module: nn.Module, x: Tensor, rope: Tensor) -> Tensor:
-    """Turn the spatial tokens by their rotary position embedding."""
+    """Rotate the spatial tokens by their rotary position embedding."""
     prefix = module.num_prefix_tokens
     half = getattr(module, 'rotate_half', False)
     turned = apply_rot_embed_cat(x[:, :, prefix:], rope, half=half)
@@ -169,7 +169,7 @@ def _rotate(module: nn.Module, x: Tensor, rope: Tensor) -> Tensor:
 
 
 def _additive(mask: Tensor | None, causal: bool, q: Tensor) -> Tensor | None:
-    """A mask in any of torch's forms as something to add to the logits."""
+    """Return a mask in any of torch's forms as something to add to the logits."""
     tokens = q.shape[2]
     if causal:
         mask = torch.ones(tokens, tokens, dtype=torch.bool, device=q.device).tril()
@@ -226,7 +226,7 @@ def _project_torch(
 
 
 def real_output(module: nn.Module, output: Any) -> Tensor:
-    """The module's output as (B, N, C)."""
+    """Return the module's output as (B, N, C)."""
     if isinstance(module, nn.MultiheadAttention):
         output = output[0]
         return output if module.batch_first else output.transpose(0, 1)

@@ -30,18 +30,18 @@ _RECORD = {
 
 
 def file_name(file: Path) -> str:
-    """What a file is called in records."""
+    """Return what a file is called in records."""
     return readable(str(file))
 
 
 class ImageRecords(RecordFile):
-    """What was measured before, taken into the summaries, and what is measured now.
+    """Earlier records, added to the summaries, and the records of this run.
 
     Args:
         path: The file.
         identity: What is measured.
         summaries: Of each model, by name.
-        files: The images that are asked for; records of others are kept, but do not count.
+        files: The requested images; records of others are kept, but do not count.
         overwrite: Start from scratch, whatever the file holds.
     """
 
@@ -68,7 +68,7 @@ class ImageRecords(RecordFile):
         )
 
     def content(self, name: str) -> str:
-        """Digest of an image file that is asked for; empty where it cannot be read."""
+        """Return the digest of an image file that is asked for; empty where it cannot be read."""
         if name not in self._content:
             try:
                 self._content[name] = content_digest(self._files[name])
@@ -83,7 +83,7 @@ class ImageRecords(RecordFile):
         if wrong is None:
             layout = _layout(record)
             if not layout or layout != self._layouts.setdefault(record['model'], layout):
-                wrong = 'it has other layers, heads or measures than the lines before it'
+                wrong = 'it has different layers, heads or measures than the lines before it'
         if wrong is None and record['image'] in self._files:
             if record['content'] != self.content(record['image']):
                 return f'{record["image"]} has changed since it was measured'
@@ -92,7 +92,7 @@ class ImageRecords(RecordFile):
 
 
 def _layout(record: Mapping[str, Any]) -> list:
-    """What two records must agree in for their mean to mean anything."""
+    """Return what two records must agree in for their mean to mean anything."""
     return [
         [
             layer['index'],
@@ -110,7 +110,7 @@ def identity_of(
     size: Sequence[int] | None,
     percentiles: Sequence[float],
 ) -> dict[str, Any]:
-    """Everything but the images that a figure depends on."""
+    """Return everything but the images that a figure depends on."""
     return {
         'models': {
             f'model {subject.name}': value_digest(
@@ -133,12 +133,12 @@ def identity_of(
 
 
 def _architecture(config: str) -> Any:
-    """The model of a config file, or the name of a timm model."""
+    """Return the model of a config file, or the name of a timm model."""
     return load_config(config).get('model') if Path(config).is_file() else config
 
 
 def weights_digest(model: nn.Module) -> str:
-    """Tells models apart by every value in them, wherever their weights came from."""
+    """Tell models apart by every value in them, wherever their weights came from."""
     digest = hashlib.sha256()
     for name, tensor in model.state_dict().items():
         digest.update(f'{name} {tensor.dtype} {tuple(tensor.shape)}'.encode())

@@ -1,4 +1,4 @@
-"""Result files, written atomically: a draft beside each takes its name when it is complete."""
+"""Result files, written atomically: a draft beside each is renamed to it when complete."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) 
 
 
 def plain(value: Any) -> Any:
-    """Arrays as lists, numbers as Python's own, at most 7 digits; None for what is not finite."""
+    """Return arrays as lists, numbers as Python's own with 7 digits; None if not finite."""
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, np.ndarray):

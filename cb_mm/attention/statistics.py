@@ -1,7 +1,7 @@
 """Statistics of attention, streaming: by layer and head for an image, then over many images.
 
-One image is measured in chunks of rows, so that memory grows with the tokens, not with their
-square. Many images are summed up in running means, so that memory does not grow with them.
+One image is measured in chunks of rows, so that memory grows with the number of tokens, not its
+square. Many images are combined in running means, so that memory does not grow with them.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ MEANINGS = {
     'sparsity': 'share of the keys that hold 90 % of a row, mean over rows',
 }
 
-#: Sorting is the dearest measure. Beyond so many rows, 'sparsity' is the mean over about this many,
-#: evenly spaced; at 224² and 512² every row counts.
+#: Sorting is the most expensive measure. Beyond this many rows, 'sparsity' is the mean over about
+#: this many, evenly spaced; at 224² and 512² every row counts.
 SPARSITY_ROWS = 1024
 
 
@@ -59,7 +59,7 @@ class LayerMeasure:
 
 
 def percentile_name(percent: float) -> str:
-    """15 -> 'entropy_p15'."""
+    """Return 'entropy_p15' for 15."""
     return f'entropy_p{percent:g}'
 
 
@@ -70,7 +70,7 @@ def measure(
 
     Args:
         layer: As `capture` hands it over.
-        percentiles: Of the rows' entropies; exact, for each image by itself.
+        percentiles: Of the rows' entropies; exact, for each image separately.
         mass: How much of a row the keys counted as 'sparsity' hold.
     """
     tokens, batch, heads = layer.tokens, layer.batch, layer.heads
@@ -111,7 +111,7 @@ def measure(
 
 
 class Running:
-    """Mean and spread of arrays that come one at a time (Welford's way). Only sums are kept."""
+    """Mean and spread of arrays that come one at a time (Welford algorithm). Only sums are kept."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -119,7 +119,7 @@ class Running:
         self._squares: np.ndarray | float = 0.0
 
     def add(self, values: np.ndarray | Sequence | float) -> None:
-        """Take in one more array; all must have one shape."""
+        """Add one more array; all must have the same shape."""
         values = np.asarray(values, dtype=np.float64)
         self.count += 1
         step = values - self.mean
@@ -127,7 +127,7 @@ class Running:
         self._squares = self._squares + step * (values - self.mean)
 
     def half_width(self, confidence: float = 0.95) -> np.ndarray:
-        """Half the width of the t-interval of the mean; NaN for a single array."""
+        """Return half the width of the t-interval of the mean; NaN for a single array."""
         if self.count < 2:
             return np.full(np.shape(self.mean), np.nan)
         deviation = np.sqrt(self._squares / (self.count - 1))
@@ -155,7 +155,7 @@ class ScaleStatistics:
 
 
 def scale_statistics(model: nn.Module) -> list[ScaleStatistics]:
-    """Statistics of every CB_S of a model, in order; empty where there is none."""
+    """Return statistics of every CB_S of a model, in order; empty where there is none."""
     from ..models.broadcast.context_broadcast import ScaledContextBroadcast
 
     found = []

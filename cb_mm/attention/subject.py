@@ -30,7 +30,7 @@ from .capture import Consumer, capture, choose, find_attention
 
 @dataclass
 class Subject:
-    """A model in eval mode, and how images are brought to it.
+    """A model in eval mode, and how images are prepared for it.
 
     Attributes:
         name: What it is called in figures and tables.
@@ -66,7 +66,7 @@ class Subject:
             self.model(inputs)
 
     def fit(self, image: np.ndarray, size: tuple[int, int] | None) -> np.ndarray:
-        """The image at the wanted size, or at the only one that the model takes."""
+        """Return the image at the wanted size, or at the only one that the model takes."""
         if self.size is not None and size not in (None, self.size):
             raise UserError(
                 f'--size {size[0]}x{size[1]}: {self.name} takes only {self.size[0]}x{self.size[1]}.'
@@ -119,7 +119,7 @@ def _from_timm(
     if not timm.is_model(name):
         hint = did_you_mean(name.split('.')[0], timm.list_models())
         raise UserError(f'{name} is neither a config file nor the name of a timm model.{hint}')
-    # Any image size where the model can; some take only the one that they were made for.
+    # Any image size if the model allows it; some take only the size they were made for.
     size: tuple[int, int] | None = None
     try:
         model = timm.create_model(
@@ -130,7 +130,7 @@ def _from_timm(
     except TypeError:
         model = timm.create_model(name, pretrained=False, num_classes=0)
         size = tuple(model.pretrained_cfg['input_size'][1:])
-    find_attention(model)  # before the weights: a model without attention is no use
+    find_attention(model)  # before the weights: a model without attention is useless
     load_weights(model, checkpoint, trust=trust, allow_broadcast_mismatch=allow_mismatch)
     cfg = model.pretrained_cfg
     usual = tuple(tuple(255 * value for value in cfg[key]) for key in ('mean', 'std'))
@@ -142,7 +142,7 @@ def _from_config(
     config: Config, checkpoint: str, trust: bool, normalization: str | None, allow_mismatch: bool
 ) -> Subject:
     require_keys(config, 'model')
-    # The heads have no part in the backbone's attention: without them it is built and run faster.
+    # The heads do not affect the backbone's attention: without them it builds and runs faster.
     part = 'backbone' if 'backbone' in config.model else None
     prepare = config.model.get('data_preprocessor') or config.get('data_preprocessor')
     if prepare:
@@ -150,7 +150,7 @@ def _from_config(
         set_normalization(config, normalization, checkpoint, trust)
         prepare = config.model.data_preprocessor
         mean, std = prepare.get('mean') or (0.0,) * 3, prepare.get('std') or (1.0,) * 3
-        # mmpretrain calls it otherwise.
+        # mmpretrain uses another name.
         to_rgb = bool(prepare.get('bgr_to_rgb') or prepare.get('to_rgb'))
     else:
         found, to_rgb = _normalization(normalization, checkpoint, trust), True

@@ -1,4 +1,4 @@
-"""What many images say of a model's attention: means with intervals, by layer and head."""
+"""Summary of a model's attention over many images: means with intervals, by layer and head."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .statistics import LayerMeasure, Running, ScaleStatistics
 
 
 def record_of(measures: Sequence[LayerMeasure]) -> dict[str, Any]:
-    """What was measured on one image, for a file of records."""
+    """Return what was measured on one image, for a file of records."""
     tokens = measures[0].tokens
     return {
         'grid': tokens.grid,
@@ -59,7 +59,7 @@ class ModelSummary:
         return list(dict.fromkeys(name for _, name in self._whole))
 
     def add(self, record: dict[str, Any]) -> None:
-        """Take in one image's record."""
+        """Add one image's record."""
         self.bound.add(record['bound'])
         self.grids.add(tuple(record['grid']))
         self.prefix = tuple(record['prefix'])
@@ -73,7 +73,7 @@ class ModelSummary:
                     sums.setdefault((index, name), Running()).add(values)
 
     def by_depth(self, measure: str) -> tuple[np.ndarray, np.ndarray]:
-        """Mean over images, and half its 95 % interval, of each layer."""
+        """Return the mean over images, and half its 95 % interval, of each layer."""
         runs = [self._whole[index, measure] for index in sorted(self.layers)]
         return (
             np.array([run.mean for run in runs], dtype=np.float64),
@@ -81,11 +81,11 @@ class ModelSummary:
         )
 
     def heads_by_depth(self, measure: str) -> list[np.ndarray]:
-        """Mean over images of each head of each layer."""
+        """Return the mean over images of each head of each layer."""
         return [np.asarray(self._heads[index, measure].mean) for index in sorted(self.layers)]
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything, for JSON."""
+        """Return everything, for JSON."""
         return {
             'name': self.name,
             'images': self.images,
@@ -112,7 +112,7 @@ class ModelSummary:
         }
 
     def rows(self) -> Iterator[tuple[Any, ...]]:
-        """Everything, for a table: model, layer, head, measure, mean, low, high, images."""
+        """Return everything for a table: model, layer, head, measure, mean, low, high, images."""
         for sums in (self._whole, self._heads):
             for (layer, measure), run in sorted(sums.items()):
                 means, halves = np.atleast_1d(run.mean), np.atleast_1d(run.half_width())

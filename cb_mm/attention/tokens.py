@@ -24,7 +24,7 @@ class Tokens:
         prefix: Names of the tokens before the grid: 'cls', 'dist', 'reg0', ...
         grid: Rows and columns of the spatial tokens, which follow row by row.
         image: Height and width in pixels of the image that the model saw.
-        patch: Height and width in pixels of a cell. The grid may reach over the image at the
+        patch: Height and width in pixels of a cell. The grid may extend beyond the image at the
             right and the bottom, where the model padded it.
     """
 
@@ -44,7 +44,7 @@ class Tokens:
         return self.prefix.index('cls') if 'cls' in self.prefix else None
 
     def at_pixel(self, x: float, y: float) -> int:
-        """The token whose patch holds the pixel (x, y) of the image that the model saw."""
+        """Return the token whose patch holds the pixel (x, y) of the image that the model saw."""
         height, width = self.image
         if not (0 <= x < width and 0 <= y < height):
             raise UserError(
@@ -56,18 +56,18 @@ class Tokens:
         return len(self.prefix) + row * self.grid[1] + column
 
     def cell(self, token: int) -> tuple[int, int]:
-        """Row and column of a spatial token."""
+        """Return the row and column of a spatial token."""
         return divmod(token - len(self.prefix), self.grid[1])
 
     def centre(self, token: int) -> tuple[float, float]:
-        """Pixel (x, y) in the middle of a spatial token's patch."""
+        """Return the pixel (x, y) in the middle of a spatial token's patch."""
         row, column = self.cell(token)
         return (column + 0.5) * self.patch[1], (row + 0.5) * self.patch[0]
 
 
 @dataclass
 class _Seen:
-    """What the patch embedding of a model last gave."""
+    """The last output of a model's patch embedding."""
 
     grid: tuple[int, int]
     image: tuple[int, int]
@@ -75,10 +75,10 @@ class _Seen:
 
 @dataclass
 class TokenWatcher:
-    """Learns the grid of every forward pass by looking at the patch embeddings.
+    """The grid of every forward pass, learned by watching the patch embeddings.
 
     Args:
-        prefix_tokens: Number of tokens before the grid, for models that do not tell.
+        prefix_tokens: Number of tokens before the grid, for models that do not record it.
         grid: Rows and columns, for models without a patch embedding of a known name.
     """
 
@@ -88,7 +88,7 @@ class TokenWatcher:
 
     @contextmanager
     def watch(self, model: nn.Module) -> Iterator[None]:
-        """Look at the patch embeddings of ``model`` while the context is open."""
+        """Watch the patch embeddings of ``model`` while the context is open."""
         handles = []
         try:
             for module in model.modules():
@@ -110,7 +110,7 @@ class TokenWatcher:
             self._seen[patches] = _Seen(grid, image)
 
     def tokens(self, owners: list[nn.Module], name: str, count: int) -> Tokens:
-        """What the ``count`` tokens of a layer are.
+        """Return what the ``count`` tokens of a layer are.
 
         Args:
             owners: The modules that hold the layer, the innermost last.
@@ -150,7 +150,7 @@ class TokenWatcher:
 
 
 def patch_module(owner: nn.Module) -> nn.Module | None:
-    """The part of a model that turns an image into patches, where it has one."""
+    """Return the part of a model that turns an image into patches, where it has one."""
     for name in _PATCHES:
         part = getattr(owner, name, None)
         if isinstance(part, nn.Module):
@@ -171,7 +171,7 @@ def _grid_of(patches: nn.Module, image: tuple[int, int], output: Any) -> tuple[i
 
 
 def _prefix_names(owner: nn.Module | None, count: int) -> tuple[str, ...]:
-    """Names of the prefix tokens, in timm's order: class, distillation, registers."""
+    """Return the names of the prefix tokens, in timm's order: class, distillation, registers."""
     tokens = {
         'cls': ('cls_token', 'class_token'),
         'dist': ('dist_token',),

@@ -417,7 +417,7 @@ def test_a_look_alike_is_refused():
 @pytest.mark.parametrize(
     ('name', 'options', 'words'),
     [
-        ('resnet18', {}, r'ResNet has no attention; it is made of 20 × Conv2d'),
+        ('resnet18', {}, r'ResNet has no attention; it consists of 20 × Conv2d'),
         (
             'swin_tiny_patch4_window7_224',
             {},

@@ -283,7 +283,7 @@ def test_comparing_two_models(seg, tmp_path):
     assert 'paired, n = 3' in text
     assert 'seg (demo), seg_0.pth minus seg (demo), seg_1.pth' in text
     assert (out / 'comparison.csv').read_text().count('\n') == 4
-    with pytest.raises(UserError, match=r'other images \(4, here 2\)'):
+    with pytest.raises(UserError, match=r'different images \(4, here 2\)'):
         test(seg, tmp_path / 'few', compare=str(tmp_path / 'other'), limit=2)
 
 

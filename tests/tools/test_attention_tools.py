@@ -230,7 +230,7 @@ def test_records_that_are_damaged_or_there_twice(study, tmp_path, capsys):
     bad = {
         'repeats line 2': lines[0],
         'not of a model of this run': {**lines[2], 'model': 'other'},
-        'other layers, heads': fewer,
+        'different layers, heads': fewer,
         'layers is not a list': {**lines[2], 'layers': {}},
         'bound is missing': {k: v for k, v in lines[2].items() if k != 'bound'},
         'layers[0] is not an object': {**lines[2], 'layers': [1]},
@@ -329,7 +329,7 @@ def bad_commands(study) -> dict[str, tuple[list[object], str]]:
             [config, study.scaled[1], image],
             '2 tensors are unknown here (such as blocks.2.mlp.broadcast.scale',
         ),
-        'no attention': (['resnet18', checkpoint, image], 'ResNet has no attention; it is made of'),
+        'no attention': (['resnet18', checkpoint, image], 'ResNet has no attention; it consists of'),
         'windows': (
             ['swin_tiny_patch4_window7_224', checkpoint, image], 'it is 12 × WindowAttention',
         ),
