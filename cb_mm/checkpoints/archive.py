@@ -1,8 +1,8 @@
 """The two containers that torch.save writes: zip archives, and the format from before torch 1.6.
 
 The first bytes of a file say which of them it is, as for torch. A zip archive must be as torch
-writes it: parts that are stored as they are, one after the other, and one directory at the very
-end. Whoever reads such a file, from its front or from its back, sees the same.
+writes it: uncompressed parts, one after the other, and one directory at the very end. Every reader
+of such a file, from the front or from the back, sees the same.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def read_archive(file: Path | BinaryIO) -> Any:
     """Return what a file of torch.save holds; its tensors are on the CPU.
 
     Raises:
-        Foreign, Refused: See `checkpoint_pickle.unpickle`.
+        Foreign, Refused: See `plain_pickle.unpickle`.
         Exception: It is damaged; of any kind.
     """
     if isinstance(file, Path):
@@ -56,7 +56,7 @@ def _read_zip(stream: BinaryIO, size: int) -> Any:
             raise Refused('is a TorchScript program, not weights. Save its state_dict() instead')
         order = f'{root}byteorder'
         if order in parts and archive.read(order) != b'little':
-            raise Refused('was written on a machine with another order of bytes')
+            raise Refused('was written on a machine with another byte order')
         buffers: dict[str, torch.Tensor] = {}
 
         def storage(dtype: torch.dtype, identity: tuple) -> Storage:
@@ -131,7 +131,7 @@ def _require_stored(archive: zipfile.ZipFile, stream: BinaryIO, size: int) -> No
         raise Refused('has two parts of one name')
     free = 0
     for part in parts:
-        # A part that is marked as a folder torch does not read: its numbers would be any.
+        # torch does not read a part that is marked as a folder: its numbers would be arbitrary.
         folder = part.external_attr & 0x10 or part.is_dir()
         packed = part.compress_type != zipfile.ZIP_STORED or part.compress_size != part.file_size
         if folder or packed or part.flag_bits & 0x1:
@@ -167,7 +167,7 @@ def _require_checksum(archive: zipfile.ZipFile, name: str) -> None:
 
 
 def _read_old(file: BinaryIO, size: int) -> Any:
-    """Four pickles, then the numbers of all tensors; no checksums."""
+    """Read four pickles, then the numbers of all tensors; there are no checksums."""
     try:
         stream: Any = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except (OSError, io.UnsupportedOperation):
@@ -189,7 +189,7 @@ class _OldFile:
             raise ValueError('another protocol')
         system = unpickle(self.stream, parts)
         if not isinstance(system, dict) or system.get('little_endian') is not True:
-            raise Refused('was written on a machine with another order of bytes')
+            raise Refused('was written on a machine with another byte order')
         content = unpickle(self.stream, parts)
         keys = unpickle(self.stream, parts)
         if type(keys) is not list or any(type(key) is not str for key in keys):
@@ -201,7 +201,7 @@ class _OldFile:
         return content
 
     def storage(self, dtype: torch.dtype, identity: tuple) -> Storage:
-        """Return room for numbers that come at the end of the file, but for no more than it has."""
+        """Reserve space for numbers at the end of the file, but no more than the file has."""
         key, _, count, view = identity
         if type(key) is not str or type(count) is not int or count < 0:
             raise Refused('is damaged: a tensor does not say where its numbers are')
@@ -217,10 +217,10 @@ class _OldFile:
         if view is None:
             return storage
         if type(view) is not tuple or len(view) != 3 or any(type(n) is not int for n in view[1:]):
-            raise Refused('is damaged: a part of the numbers is none')
+            raise Refused('is damaged: a part of the numbers is invalid')
         start, length = view[1:]
         if start < 0 or length < 0 or start + length > count:
-            raise Refused('is damaged: a part of the numbers lies beyond them')
+            raise Refused('is damaged: a part of the numbers is out of range')
         return Storage(storage.buffer[start * dtype.itemsize :][: length * dtype.itemsize], dtype)
 
     def fill(self, storage: Storage) -> None:

@@ -1,4 +1,4 @@
-"""Arrays and numbers of numpy out of checkpoints: of plain numbers and text, and of their size.
+"""Arrays and numbers of numpy from checkpoints: plain numbers and text of a checked size.
 
 numpy's own functions for it take a pointer for an object and any offset for a place in memory.
 """
@@ -29,15 +29,15 @@ def integers(values: Any) -> tuple[int, ...]:
 def number_type(code: Any, *_: Any) -> np.dtype:
     """Return a type of numbers or text by its code; there is none for objects and records."""
     if type(code) is not str or not _NUMPY_CODES.fullmatch(code):
-        raise Refused('holds a numpy array of something else than numbers or text')
+        raise Refused('holds a numpy array of something other than numbers or text')
     return np.dtype(f'<{code}')
 
 
 def require_native(state: Any) -> None:
-    """The rest of a numpy dtype: its order of bytes, and that it has no parts."""
+    """Refuse the state of a numpy dtype with a foreign byte order or with fields."""
     order = state[1] if type(state) is tuple and len(state) >= 5 else None
     if type(order) is not str or order not in ('<', '|', '='):
-        raise Refused('holds a numpy array with another order of bytes. Save it on this machine')
+        raise Refused('holds a numpy array with another byte order. Save it on this machine')
     if any(part is not None for part in state[2:5]):
         raise Refused('holds a numpy array of records. Save plain arrays instead')
 
@@ -50,7 +50,7 @@ def empty_array(kind: Any, *_: Any) -> np.ndarray:
 
 
 def array_of_bytes(data: Any, dtype: Any, shape: Any, order: Any, *_: Any) -> np.ndarray:
-    """How protocol 5 writes an array."""
+    """Return how protocol 5 writes an array."""
     array = np.empty(0, np.int8)
     data = bytes(data) if type(data) is bytearray else data
     fortran = type(order) is str and order == 'F'
@@ -59,7 +59,7 @@ def array_of_bytes(data: Any, dtype: Any, shape: Any, order: Any, *_: Any) -> np
 
 
 def fill_array(array: np.ndarray, state: Any) -> None:
-    """Give an array its numbers: as many bytes as its size asks for."""
+    """Give an array its numbers: as many bytes as its size needs."""
     if type(state) is not tuple or len(state) != 5 or array.shape != (0,):
         raise Refused('is damaged: an array has no state')
     _, shape, dtype, fortran, data = state
@@ -71,7 +71,7 @@ def fill_array(array: np.ndarray, state: Any) -> None:
         or math.prod(shape) * dtype.itemsize != len(data)
         or math.prod(max(n, 1) for n in shape) > 1 << 48
     ):
-        raise Refused('is damaged: an array does not have the bytes that its size asks for')
+        raise Refused('is damaged: an array does not have the bytes that its size needs')
     _require_text(dtype, data)
     array.__setstate__((1, shape, dtype, fortran is True, data))
 

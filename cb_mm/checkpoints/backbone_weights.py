@@ -1,4 +1,4 @@
-"""Weights from anywhere into a backbone: any file, any layout, one line that says what happened."""
+"""Loading of weights into a backbone: any file, any layout, one log line about the result."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class WeightsReport:
     Attributes:
         source: File or model name.
         layout: 'timm', 'MAE', 'DINOv2', 'mmseg', 'mmpretrain' or 'npz'.
-        where: Where in the file the weights lay, such as ``state_dict backbone.``.
+        where: Where in the file the weights were, such as ``state_dict backbone.``.
         loaded: Number of tensors that were loaded.
         total: Number of tensors of the backbone.
         changed: What was resized, or filled with zeros.
@@ -72,7 +72,7 @@ class WeightsReport:
 
 
 def summary(keys: Iterable[str], limit: int = 6) -> str:
-    """Keys on one line, those that differ only in numbers as one: ``blocks.*.mlp.fc1.bias ×12``."""
+    """Join keys on one line, with numbers merged: ``blocks.*.mlp.fc1.bias ×12``."""
     groups: dict[str, list[str]] = {}
     for key in keys:
         groups.setdefault(re.sub(r'\b\d+\b', '*', key), []).append(key)
@@ -96,7 +96,7 @@ def load_weights(
         source: A local .pth, .pt, .safetensors or .npz file; the checkpoint of a whole segmentor
             or detector; an http(s) address; or the name of a timm model, whose weights then come
             from the hub.
-        prefix: Take only the keys that start so. Found by itself when not given.
+        prefix: Take only the keys with this prefix. Detected when not given.
         trust: Let the file be unpickled without limits.
         allow_broadcast_mismatch: Also take weights that say that they were trained with another
             broadcast, in other layers or at another position.
@@ -108,7 +108,7 @@ def load_weights(
     """
     model = getattr(model, 'module', model)
     backbone = model = getattr(model, 'backbone', model)
-    # TimmCB is filled by the keys of the model inside; its authors may have used other ones.
+    # TimmCB is loaded by the keys of the inner model; its authors may have used other ones.
     adapt = getattr(model, 'adapt_weights', None)
     model = getattr(model, 'weights_target', model)
     content, layout = read_weights(source, trust=trust)
@@ -121,7 +121,7 @@ def load_weights(
             raise
         try:
             state_dict = adapt(found.state_dict)
-        except Exception:  # each of timm's filters stumbles over foreign files in its own way
+        except Exception:  # each of timm's filters fails on foreign files in its own way
             raise refusal from None
         report = _compare(str(source), found, state_dict, changed, model)
     note = check_start(str(source), content, backbone, allow_broadcast_mismatch)
@@ -150,14 +150,14 @@ class _Found:
 
 
 def _find(content: Any, layout: str | None, model: nn.Module, prefix: str | None) -> _Found:
-    """Of all state dicts in a checkpoint, the first that holds most of what the model wants."""
+    """Return the first state dict in a checkpoint that holds most of what the model needs."""
     wanted = set(model.state_dict())
     best, most = _Found({}, layout or 'timm', '', 0), -1
     for name, raw in state_dicts_in(content):
         if prefix is not None:
             raw = {key[len(prefix) :]: raw[key] for key in raw if key.startswith(prefix)}
         its_layout = layout or layout_of(list(raw))
-        # As it is, too: the blocks.1.2 of Twins would be taken for a chunk of DINOv2's.
+        # Unchanged too: the blocks.1.2 of Twins would be taken for a chunk of DINOv2's.
         for named in (rename(raw, its_layout), raw):
             before, count = find_prefix(list(named), wanted)
             inside = {key[len(before) :]: named[key] for key in named if key.startswith(before)}

@@ -1,4 +1,4 @@
-"""Whether what was read from a checkpoint is plain: sound tensors in containers of sane depth."""
+"""Check that the content of a checkpoint is plain: valid tensors in containers of sane depth."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _children(item: Any) -> list[Any] | None:
 
 
 def _is_metadata(value: Any) -> bool:
-    """Whether it is what Module.state_dict adds: the versions of the modules."""
+    """Return whether it is what Module.state_dict adds: the versions of the modules."""
     return isinstance(value, dict) and all(
         type(part) is dict and all(type(version) is int for version in part.values())
         for part in value.values()
@@ -96,7 +96,7 @@ def _require_sound(item: Any) -> None:
 
 
 def _require_usable(tensor: torch.Tensor) -> None:
-    """Refuse tensors that most of torch's functions end with a RuntimeError for, or worse."""
+    """Refuse tensors that make most of torch's functions raise a RuntimeError, or worse."""
     if tensor.is_meta:
         raise Refused('holds a meta tensor, which has a size but no numbers')
     if tensor.layout != torch.strided or tensor.is_nested:

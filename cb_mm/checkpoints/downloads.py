@@ -1,4 +1,4 @@
-"""Weights from addresses: each has its own place in the cache, and only weights get there."""
+"""Weights from addresses: each has its own place in the cache, which holds only weights."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def download(address: str, folder: str | Path | None = None, check_hash: bool = 
             ``vit-a1b2c3d4.pth``.
 
     Raises:
-        UserError: The address cannot be reached, or gives no weights. Nothing is kept then.
+        UserError: The address cannot be reached, or returns no weights. Nothing is kept then.
     """
     try:
         name = Path(unquote(urlsplit(address).path)).name
@@ -69,12 +69,13 @@ def _fetch(address: str, draft: Path) -> None:
     came = draft.stat().st_size
     if promised.isdigit() and int(promised) != came:
         raise UserError(
-            f'{address} could not be downloaded: {came} of {promised} bytes came. Try again.'
+            f'{address} could not be downloaded: only {came} of {promised} bytes '
+            'arrived. Try again.'
         )
 
 
 def _or_explained(address: str, step: Callable[[], Any]) -> Any:
-    """What a step of a download gives; its errors as ones of the address."""
+    """Return what a step of a download gives; its errors as ones of the address."""
     try:
         return step()
     except HTTPError as error:
@@ -91,20 +92,20 @@ def _or_explained(address: str, step: Callable[[], Any]) -> Any:
 
 
 def _require_weights(address: str, file: Path) -> None:
-    """Refuse what a server gives in place of a file, such as the page of a login."""
+    """Refuse what a server returns instead of a file, such as a login page."""
     with file.open('rb') as stream:
         start = stream.read(512)
     if start.lstrip(b'\xef\xbb\xbf \t\r\n')[:1] == b'<':
         raise UserError(
-            f'{address} gave a web page instead of weights, such as the page of a login. Download '
+            f'{address} returned a web page instead of weights, such as a login page. Download '
             'the file in a browser and give its path.'
         )
     zip_or_pickle = start.startswith((b'PK\x03\x04', b'\x80'))
     safetensors = start[8:9] == b'{'
     if not zip_or_pickle and not safetensors:
         raise UserError(
-            f'{address} gave no weights: what came starts with {start[:20]!r}, as no .pth, .npz or '
-            '.safetensors file does.'
+            f'{address} returned no weights: the response starts with {start[:20]!r}, as no '
+            '.pth, .npz or .safetensors file does.'
         )
 
 

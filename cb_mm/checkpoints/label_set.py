@@ -75,8 +75,8 @@ class LabelSet:
     def contradiction(self, trained: LabelSet) -> str:
         """Say how these labels contradict those of the training; '' when they do not.
 
-        Names may differ, since people rename classes, and some may be missing. But a name that
-        stands at another place means that the model's answers would be taken for other classes.
+        Names may differ, since people rename classes, and some may be missing. But a name in
+        another position means that the model's answers would be read as other classes.
         """
         moved = self.moved(trained)
         if moved:
@@ -98,7 +98,7 @@ def _names(classes: Any) -> tuple[str, ...]:
 
 
 def _places(classes: Sequence[str]) -> dict[str, set[int]]:
-    """Where each name stands; ImageNet has some twice. Case and underscores do not count."""
+    """Return the position of each name, ignoring case and underscores; ImageNet has some twice."""
     places: dict[str, set[int]] = {}
     for place, name in enumerate(classes):
         places.setdefault(name.casefold().replace('_', ' ').replace('-', ' '), set()).add(place)

@@ -1,4 +1,4 @@
-"""What published ViT checkpoints look like inside, and how each becomes timm's layout."""
+"""Layouts of published ViT checkpoints, and their conversion to timm's."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ _FROM_FACEBOOK = (
 
 
 def state_dicts_in(content: Any, name: str = '', depth: int = 0) -> Iterator[tuple[str, StateDict]]:
-    """Every dictionary of tensors in a checkpoint, with where it lies, likeliest first."""
+    """Yield every dictionary of tensors in a checkpoint with its place, likeliest first."""
     if not isinstance(content, Mapping) or depth > 3:
         return
     tensors = {key: value for key, value in content.items() if isinstance(value, Tensor)}
@@ -77,7 +77,7 @@ def state_dicts_in(content: Any, name: str = '', depth: int = 0) -> Iterator[tup
 
 
 def is_spare(key: str) -> bool:
-    """Tell whether a tensor that a backbone has no place for may be left out: a classifier's."""
+    """Return whether a tensor without a place in a backbone may be left out: a classifier's."""
     return _HEADS.search(key) is not None
 
 
@@ -90,7 +90,7 @@ def layout_of(keys: list[str]) -> str:
 
 
 def rename(state_dict: Mapping[str, Tensor], layout: str) -> StateDict:
-    """The same tensors under timm's names; what stands before a name is kept."""
+    """Return the same tensors under timm's names; what stands before a name is kept."""
     rules = _FROM_OPENMMLAB if layout in ('mmseg', 'mmpretrain') else _FROM_FACEBOOK
     patterns = [(re.compile(old), new) for old, new in rules]
     renamed: StateDict = {}
@@ -103,7 +103,7 @@ def rename(state_dict: Mapping[str, Tensor], layout: str) -> StateDict:
 
 
 def find_prefix(keys: list[str], wanted: set[str]) -> tuple[str, int]:
-    """What stands before the backbone's keys ('', 'backbone.', 'module.', ...), and for how many.
+    """Return the prefix of the backbone's keys ('', 'backbone.', 'module.', ...), and its count.
 
     Every cut of every key votes for what it leaves in front. Between equals (a teacher beside a
     student), the shortest plain one wins, then the teacher.
@@ -125,7 +125,7 @@ def find_prefix(keys: list[str], wanted: set[str]) -> tuple[str, int]:
 
 
 def _split_positions(count: int, prefixes: list[int], aspect: float) -> tuple[int, int, int]:
-    """How many of ``count`` position embeddings are for prefix tokens, and the grid of the rest."""
+    """Return how many of ``count`` positions are for prefix tokens, and the grid of the rest."""
     for shape in (1.0, aspect):
         for prefix in prefixes:
             cells = count - prefix
@@ -142,7 +142,7 @@ def _split_positions(count: int, prefixes: list[int], aspect: float) -> tuple[in
 def fit_position_embedding(
     embedding: Tensor, model: nn.Module, file_prefix: int | None = None
 ) -> tuple[Tensor, str]:
-    """Position embedding of a checkpoint for the prefix tokens and the grid of ``model``.
+    """Fit a checkpoint's position embedding to the prefix tokens and grid of ``model``.
 
     Args:
         embedding: (1, tokens, C).
@@ -171,7 +171,7 @@ def fit_position_embedding(
 
 
 def fit(state_dict: StateDict, model: nn.Module) -> tuple[StateDict, list[str]]:
-    """Tensors in timm's layout, resized to ``model`` where its image or patch size differs.
+    """Resize tensors in timm's layout to ``model`` if its image or patch size differs.
 
     Returns:
         The new state dict, and one note for everything that was changed.

@@ -1,4 +1,4 @@
-"""The one way in which a model gets the weights of a checkpoint that was trained with it."""
+"""The only way to load a trained checkpoint into its model."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def load_model(
 
     Args:
         config: A whole config; it is not changed. SyncBN becomes BN, which does the same in
-            evaluation. To normalise images otherwise, change it by `set_normalization` before.
+            evaluation. To normalise images differently, call `set_normalization` before.
         checkpoint: File with the weights of exactly this model. A model that is a backbone by
             itself also takes the file of a classifier; its head is left out, and that is logged.
         part: Build and load only this part of the model, such as 'backbone'.
@@ -80,7 +80,7 @@ def load_model(
 
 
 class _Whole(nn.Module):
-    """A part in its place, beside what prepares the images, for the comparison with a record."""
+    """A part in its place beside the data preprocessor, for comparison with a record."""
 
     def __init__(self, config: Config, part: str, model: nn.Module) -> None:
         super().__init__()

@@ -14,7 +14,7 @@ from ..errors import UserError
 
 
 def weights_in(content: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    """The state dict of a checkpoint, without the prefix that data parallelism leaves."""
+    """Return the state dict of a checkpoint, without the prefix that data parallelism leaves."""
     state = content.get('state_dict', content)
     if not isinstance(state, Mapping):
         return {}
@@ -30,7 +30,7 @@ def require_fit(model: nn.Module, weights: Mapping[str, torch.Tensor], file: str
 
     Raises:
         UserError: The weights are not of this model, to the last name and size, or not all finite.
-            mmengine's own loading goes on with whatever fits, on a half-random model.
+            mmengine's own loading takes whatever fits and continues with a half-random model.
     """
     own = {
         key: value for key, value in model.state_dict().items() if isinstance(value, torch.Tensor)
@@ -42,14 +42,14 @@ def require_fit(model: nn.Module, weights: Mapping[str, torch.Tensor], file: str
             for key in other[:3]
         )
         raise UserError(
-            f'checkpoint {file} is not of the model of the config: {len(other)} of its tensors '
-            f'have other sizes ({shown}).'
+            f'checkpoint {file} does not belong to the model of the config: {len(other)} of its '
+            f'tensors have other sizes ({shown}).'
         )
     missing = [k for k in own if k not in weights and not k.endswith('num_batches_tracked')]
     unknown = [key for key in weights if key not in own]
     if missing or unknown:
         raise UserError(
-            f'checkpoint {file} is not of the model of the config: '
+            f'checkpoint {file} does not belong to the model of the config: '
             + ' and '.join(
                 f'{len(keys)} tensors are {word} (such as {", ".join(keys[:3])})'
                 for word, keys in (('missing from it', missing), ('unknown here', unknown))
@@ -61,12 +61,12 @@ def require_fit(model: nn.Module, weights: Mapping[str, torch.Tensor], file: str
 
 
 def require_finite(weights: Mapping[str, torch.Tensor], file: str | Path) -> None:
-    """A UserError that names the tensors with NaN or infinity."""
+    """Refuse tensors with NaN or infinity; the UserError names them."""
     broken = [
         key
         for key, value in weights.items()
         if (value.is_floating_point() or value.is_complex())
-        # A tensor can claim more numbers than the file holds, by repeating them.
+        # A tensor can have more numbers than the file holds, by repeating them.
         and not bool(torch.isfinite(_distinct(value)).all())
     ]
     if broken:
@@ -78,7 +78,7 @@ def require_finite(weights: Mapping[str, torch.Tensor], file: str | Path) -> Non
 
 
 def _distinct(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor with repeated axes once."""
+    """Return the tensor with repeated axes once."""
     index = tuple(
         slice(0, 1) if stride == 0 else slice(None)
         for stride in (tensor.stride() if tensor.layout == torch.strided else ())

@@ -20,7 +20,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 #: one value where all are equal
 Settings = dict[str, list[Any]]
 
-#: Parts that run in training alone, or whose settings are recorded elsewhere.
+#: Parts that run only in training, or whose settings are recorded elsewhere.
 _OTHER_PARTS = ('auxiliary_head', 'data_preprocessor')
 #: Settings of training, of initialisation, of the implementation, of evaluation and of bookkeeping;
 #: and those that a shape shows or that follow from the size of the image.
@@ -67,7 +67,7 @@ def settings_of(model: nn.Module, prefix: str = '') -> Settings:
 
     Args:
         model: The model.
-        prefix: What stands before every name, such as 'backbone.' for a backbone by itself.
+        prefix: Prefix of every name, such as 'backbone.' for a backbone by itself.
     """
     found: dict[str, list[Any]] = {}
     for path, module in _parts(model):
@@ -84,10 +84,10 @@ def settings_of(model: nn.Module, prefix: str = '') -> Settings:
 def differences(
     one: Mapping[str, list], other: Mapping[str, list]
 ) -> Iterator[tuple[str, str, str]]:
-    """Yield name and both values of each setting that both have and that is not the same.
+    """Yield name and both values of each setting that both have and that differs.
 
     A setting that one of them lacks belongs to another version of a library, or to a part that was
-    not built: it says nothing.
+    not built: it tells nothing.
     """
     for key, values in one.items():
         if key in other and not _same(values, other[key]):
@@ -95,7 +95,7 @@ def differences(
 
 
 def _parts(model: nn.Module, path: str = '') -> Iterator[tuple[str, nn.Module]]:
-    """Yield every module that has a say in a prediction, with its path."""
+    """Yield every module that affects a prediction, with its path."""
     unused = tuple(f'{path}.{part}'.lstrip('.') for part in getattr(model, 'unused_parts', ()))
     yield path, model
     for name, child in model.named_children():
@@ -161,7 +161,7 @@ def _plain(value: Any) -> Any:
         value = value.tolist() if value.numel() <= _MOST_VALUES else _UNKNOWN
     if isinstance(value, Enum):
         value = value.value
-    if type(value) in _PLAIN:  # not of a class of its own, which safe reading would refuse
+    if type(value) in _PLAIN:  # not of a custom class, which safe reading would refuse
         return value
     if isinstance(value, (list, tuple)) and len(value) <= _MOST_VALUES:
         items = [_plain(item) for item in value]

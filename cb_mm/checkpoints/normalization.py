@@ -1,4 +1,4 @@
-"""Mean and std of the images, which must be those that the weights were made with."""
+"""Mean and std of the images, which must match those of the weights."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def set_normalization(
 
     Args:
         config: A whole config; its data preprocessor is changed.
-        name: One of `NORMALIZATIONS`; 'weights' for what the weights say, or None for nothing.
+        name: One of `NORMALIZATIONS`; 'weights' for what the weights record; None for no change.
         weights: The file or timm name that the model starts from.
         trust: As in `read_weights`.
     """
@@ -71,7 +71,7 @@ def named_normalization(
 def normalization_of(
     weights: str, trust: bool = False
 ) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
-    """Mean and std that weights were made with, where they tell: our checkpoints and timm names."""
+    """Return the mean and std of weights, if known: from our checkpoints and timm names."""
     name = str(weights).removeprefix('hf-hub:').removeprefix('timm/')
     if '/' not in name and timm.is_model(name):
         cfg = timm.get_pretrained_cfg(name)
@@ -83,7 +83,7 @@ def normalization_of(
 
 
 def normalization_caution(model: nn.Module, weights: str | None, trust: bool = False) -> str:
-    """What to say when a model and the weights that it starts from are known to differ in it."""
+    """Return a warning if a model and its initial weights are known to differ in it."""
     own = Provenance.of_model(model)
     found = normalization_of(weights, trust) if weights else None
     if found is None:

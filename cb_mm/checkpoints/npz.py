@@ -1,4 +1,4 @@
-"""What an .npz archive holds, from its headers alone: nothing of its size is allocated."""
+"""The content of an .npz archive, from its headers alone: no arrays are allocated."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..errors import UserError
 from .archive import require_one_directory
 from .plain_pickle import Refused
 
-#: Weights hardly get smaller when they are packed. What unpacks to more than this is a bomb.
+#: Weights hardly shrink when compressed. What unpacks to more than this is a zip bomb.
 _MOST_TIMES = 20
 _SPARE = 64 << 20
 
@@ -65,7 +65,7 @@ def _shapes(archive: zipfile.ZipFile, size: int) -> dict[str, tuple[int, ...]]:
         with archive.open(part) as stream:
             shape, length = _header(stream)
             if stream.tell() + length != part.file_size:
-                raise Refused(f'is damaged: {part.filename} does not have the size that it says')
+                raise Refused(f'is damaged: {part.filename} does not have its stated size')
             while stream.read(1 << 20):  # to the end, where the checksum is compared
                 pass
         shapes[part.filename.removesuffix('.npy')] = shape

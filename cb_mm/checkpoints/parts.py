@@ -1,7 +1,7 @@
 """What a checkpoint may hold beside plain data: tensors, arrays, histories and options.
 
-Each is made by a function of its own from arguments that were checked before anything is
-allocated. Nothing of torch or numpy is called with what a file says as it is.
+Each is made by its own function from arguments that were checked before anything is allocated. No
+function of torch or numpy is called with unchecked content of a file.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _STORAGES = {
     'torch.LongStorage': torch.int64,
     'torch.storage.UntypedStorage': torch.uint8,
 }
-#: Tensors that models here are not made of, and what to do with a file that has them.
+#: Unsupported kinds of tensors, and what to do with a file that has them.
 _ODD_TENSORS = {
     '_rebuild_sparse_tensor': 'a sparse tensor. Save its to_dense() instead',
     '_rebuild_meta_tensor_no_storage': 'a meta tensor, which has a size but no numbers. Save the '
@@ -63,7 +63,7 @@ _ODD_TENSORS = {
     '_rebuild_nested_tensor': 'a nested tensor. Save its to_padded_tensor(0) instead',
     '_rebuild_wrapper_subclass': 'a tensor of a class of its own. Save plain tensors instead',
 }
-#: A tensor with more numbers than its storage repeats them; small ones are nobody's attack.
+#: A tensor with more numbers than its storage repeats them; small ones are harmless.
 _MOST_REPEATED = 1 << 20
 _HISTORY = 'mmengine.logging.history_buffer.HistoryBuffer'
 _STATISTICS = ('min', 'max', 'mean', 'current')
@@ -78,7 +78,7 @@ class Storage:
 
 
 class CheckpointParts:
-    """Makes the parts of one checkpoint.
+    """Factory of the parts of one checkpoint.
 
     Args:
         storage: Returns the `Storage` for a type of numbers and the rest of its identity in the
@@ -116,7 +116,7 @@ class CheckpointParts:
             **dict.fromkeys(_numpy('scalar'), scalar),
             **dict.fromkeys(_numpy('_frombuffer', 'numeric'), array_of_bytes),
         }
-        # Of no use but as arguments.
+        # Useful only as arguments.
         self._words = {
             *_STORAGES, 'numpy.ndarray', 'torch.Tensor', 'torch.nn.parameter.Parameter',
             *(f'{_HISTORY}.{method}' for method in _STATISTICS),
@@ -224,7 +224,7 @@ class CheckpointParts:
     def _tensor_with_attributes(
         self, function: Any, kind: Any, arguments: Any, _: Any
     ) -> torch.Tensor:
-        """A tensor that somebody put attributes on; they are dropped."""
+        """Return a tensor with custom attributes, which are dropped."""
         if not isinstance(kind, Name) or 'torch._utils.' not in getattr(function, 'text', ''):
             raise Refused('holds a tensor of a class of its own. Save plain tensors instead')
         return self.call(function, arguments)
@@ -249,7 +249,7 @@ def _parameter(data: Any, grad: Any, *_: Any) -> torch.nn.Parameter:
 
 
 def _history_method(owner: Any, name: Any) -> Name:
-    """`getattr` for the one thing that mmengine's histories use it for."""
+    """Replace `getattr` for the one thing that mmengine's histories use it for."""
     if owner == Name(_HISTORY) and type(name) is str and name in _STATISTICS:
         return Name(f'{_HISTORY}.{name}')
     raise Foreign(f'builtins.getattr of {getattr(owner, "text", type(owner).__name__)}')
@@ -258,8 +258,8 @@ def _history_method(owner: Any, name: Any) -> Name:
 def _fill_history(history: HistoryBuffer, state: Any) -> None:
     if type(state) is not dict:
         raise Refused('has a history (mmengine.logging.HistoryBuffer) that is not one of numbers')
-    # Not what the file calls the statistics: they are those of the class. Whether the rest are
-    # numbers is looked at when all of the file is read: an array gets its numbers later.
+    # The statistics are those of the class, not those in the file. Whether the rest are numbers is
+    # checked when the whole file is read: an array gets its numbers later.
     for key in ('max_length', '_log_history', '_count_history'):
         vars(history)[key] = state.get(key)
 

@@ -1,4 +1,4 @@
-"""Python's own containers and numbers out of checkpoints, each from arguments that were checked."""
+"""Python's own containers and numbers from checkpoints, each from checked arguments."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def no_bytes() -> bytes:
 
 
 def bytes_of(text: Any, encoding: Any = None) -> bytes:
-    """How protocol 2 writes bytes. Other encodings are programs of their own, and some are slow."""
+    """Return bytes as protocol 2 writes them; other encodings run more code, some of it slow."""
     if type(text) is not str or type(encoding) is not str or encoding not in _LATIN:
         raise Foreign('_codecs.encode to another encoding than latin1')
     return text.encode('latin-1')

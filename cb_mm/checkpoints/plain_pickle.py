@@ -1,9 +1,9 @@
-"""The pickle in a checkpoint, run by a machine that knows plain data and nothing else.
+"""The pickle in a checkpoint, run by a machine that knows only plain data.
 
 Python's unpickler imports what a file names and calls it. torch's ``weights_only=True`` calls less,
 but still real functions with the arguments of the file, and those of older versions could be made
 to write outside of their memory. Here a name in a pickle is only a `Name`: nothing is imported, and
-what a call of it means is written out in `checkpoint_parts`, with every argument checked.
+what a call of it means is defined in `parts`, with every argument checked.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Protocol
 
-#: More steps than any checkpoint has; an object takes at most some hundred bytes a step.
+#: More steps than any checkpoint has; an object takes at most some hundred bytes per step.
 MOST_STEPS = 2_000_000
 #: Python hashes an integer to itself below this. Above, a file could choose keys that all collide.
 _LARGEST_KEY = 1 << 60
@@ -32,13 +32,13 @@ class Foreign(Exception):
 
 @dataclass(frozen=True)
 class Name:
-    """A class or function that a pickle refers to: its name, and no more."""
+    """A class or function that a pickle refers to, by name only."""
 
     text: str
 
 
 class Parts(Protocol):
-    """What names mean; see `checkpoint_parts`."""
+    """What names mean; see `parts`."""
 
     def value(self, name: str) -> Any:
         """Return what a name stands for by itself."""
@@ -58,7 +58,7 @@ def unpickle(stream: BinaryIO | Any, parts: Parts) -> Any:
 
     Raises:
         Foreign: It refers to something that is neither weights nor plain data.
-        Refused: It is no pickle of a checkpoint.
+        Refused: It is not a pickle of a checkpoint.
         Exception: It is damaged; of any kind.
     """
     machine = _Machine(parts)
@@ -75,7 +75,7 @@ def unpickle(stream: BinaryIO | Any, parts: Parts) -> Any:
 
 
 class _Machine:
-    """A stack, what was put below the marks in it, and what the pickle asked to remember."""
+    """A stack, what is below its marks, and the memo of the pickle."""
 
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
@@ -192,7 +192,7 @@ def _python2_text(machine: _Machine, text: str) -> None:
 
 
 def _nothing(machine: _Machine, _: Any) -> None:
-    """Protocol numbers and frames change nothing."""
+    """Do nothing: protocol numbers and frames have no effect."""
 
 
 _STEPS: dict[str, Callable[[_Machine, Any], None]] = {

@@ -1,9 +1,9 @@
 """What a checkpoint was trained with: broadcast, normalisation, settings, classes.
 
-None of it shows in the tensors. CB has no parameters, so the weights of a plain ViT load into a ViT
-with CB without a complaint, and the other way round; the result is another function. So it is with
-the number of heads, the order of the channels or of the classes. Checkpoints of cb_mm therefore
-carry a record, and whoever loads them compares.
+None of it shows in the tensors. CB has no parameters, so the weights of a plain ViT load silently
+into a ViT with CB, and the other way round; the result is another function. The same is true of the
+number of heads, the order of the channels or of the classes. Checkpoints of cb_mm therefore carry a
+record, which is compared on loading.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from .model_settings import Settings, differences, settings_of
 ALLOW = '--allow-broadcast-mismatch'
 ALLOW_ANY = '--allow-mismatch'
 
-#: How the name of a setting ends that no training changes: other blocks may be read out, attention
-#: may become sparse, but the weights of queries and keys are cut into heads in one way alone.
+#: Suffixes of settings that no training changes: other blocks may be read out, attention may become
+#: sparse, but the weights of queries and keys are cut into heads in only one way.
 _FIXED = '.num_heads'
 
 #: What to expect, measured by us: ViT-Ti with plain ImageNet weights.
@@ -62,7 +62,7 @@ class Provenance:
         return f'{self.broadcast} in layers {_ranges(self.layers)}, position {self.position}'
 
     def to_meta(self) -> dict[str, Any]:
-        """Return it as a checkpoint keeps it: strings, numbers and lists alone."""
+        """Return it as a checkpoint stores it: only strings, numbers and lists."""
         return {
             'broadcast': self.broadcast,
             'layers': list(self.layers),
@@ -120,7 +120,7 @@ def check_exact(
 ) -> None:
     """Refuse a checkpoint that was trained with another model than the one that gets its weights.
 
-    For whatever continues with a trained model: resuming, testing, exporting, looking.
+    For every use of a trained model: resuming, testing, exporting, visualising.
 
     Args:
         file: Its name, for messages.
@@ -128,11 +128,12 @@ def check_exact(
         model: The model or its backbone.
         allow: Another broadcast, other settings and other classes are wanted.
         labels: What the model's labels mean here; None where they do not matter.
-        fine_tuned: The model is trained on, so that only what the weights rest on must agree.
+        fine_tuned: The model is trained further, so that only what the weights depend on must
+        agree.
 
     Raises:
         UserError: It was trained with another broadcast, with other settings or classes, and that
-            was not asked for; or with images that were normalised otherwise.
+            was not allowed; or with images that were normalised differently.
     """
     trained, own = Provenance.of_checkpoint(content), Provenance.of_model(model)
     if trained is not None and not allow:
@@ -154,7 +155,7 @@ def check_exact(
 
 
 def _check_settings(file: str, trained: Provenance, own: Provenance, only: str = '') -> None:
-    """Refuse a setting that was another one in training; ``only``: how its name must end."""
+    """Refuse a setting that was different in training; ``only``: suffixes of names to check."""
     found = [
         change for change in differences(trained.settings, own.settings) if change[0].endswith(only)
     ]
@@ -184,7 +185,7 @@ def check_start(file: str, content: Any, model: nn.Module, allow: bool = False) 
         allow: Another broadcast is wanted.
 
     Returns:
-        What people should know about this start, or nothing.
+        What the user should know about this start, or nothing.
 
     Raises:
         UserError: The weights say that they were trained with another broadcast.
@@ -192,7 +193,7 @@ def check_start(file: str, content: Any, model: nn.Module, allow: bool = False) 
     trained, own = Provenance.of_checkpoint(content), Provenance.of_model(model)
     if trained is not None and not allow:
         _check_settings(file, trained, own, _FIXED)
-    # If it starts as the identity, the model is the plain one until it learns otherwise.
+    # If it starts as the identity, the model is the plain one at first.
     starts = [
         part.identity_at_init for part in model.modules() if hasattr(part, 'identity_at_init')
     ]
@@ -216,7 +217,7 @@ def check_start(file: str, content: Any, model: nn.Module, allow: bool = False) 
         if not allow:
             raise UserError(_refusal(file, trained, own))
         if trained.broadcast is not None:
-            return f'CAUTION: trained with {trained}, started with {own}, as asked for'
+            return f'CAUTION: trained with {trained}, started with {own}, as requested'
     if own.broadcast is None or unchanged:
         return ''
     knowledge = 'were trained without CB' if trained else 'carry no record of training with CB'
@@ -231,7 +232,7 @@ def _refusal(file: str, trained: Provenance, own: Provenance) -> str:
 
 
 def differs(one: Provenance, other: Provenance) -> bool:
-    """Whether two normalisations are known and not the same."""
+    """Return whether two normalisations are known and not the same."""
     pairs = ((one.mean, other.mean), (one.std, other.std))
     return any(
         a and b and (len(a) != len(b) or any(abs(x - y) > 0.05 for x, y in zip(a, b, strict=True)))
@@ -240,7 +241,7 @@ def differs(one: Provenance, other: Provenance) -> bool:
 
 
 def normalization_text(trained: Provenance) -> str:
-    """'mean 123.675, 116.28, 103.53 and std ...'."""
+    """Return 'mean 123.675, 116.28, 103.53 and std ...'."""
     mean, std = (', '.join(f'{value:g}' for value in part) for part in (trained.mean, trained.std))
     return f'mean {mean} and std {std}'
 
@@ -275,7 +276,7 @@ def _normalization(preprocessor: Any) -> tuple[tuple[float, ...], tuple[float, .
 
 
 def _ranges(numbers: Sequence[int]) -> str:
-    """(6, 7, 8, 11) -> '6-8, 11'."""
+    """Return '6-8, 11' for (6, 7, 8, 11)."""
     parts: list[list[int]] = []
     for number in numbers:
         if parts and number == parts[-1][1] + 1:

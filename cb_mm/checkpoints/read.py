@@ -1,10 +1,10 @@
 """Reading checkpoint files: safe by default, and an error that names what is wrong.
 
 A ``.pth`` file is a pickle, and unpickling can run any code. Here it is read by a machine that
-knows tensors and plain data and nothing else (`checkpoint_pickle`), out of an archive that is as
-torch writes it (`checkpoint_archive`). `install` makes mmengine's own loading (``Runner.resume``,
-``load_from``, ``init_cfg``) go through it too: upstream 0.10 cannot resume with torch >= 2.6, and
-the maintained distribution falls back to unsafe unpickling when the safe way fails.
+knows only tensors and plain data (`plain_pickle`), from an archive as torch writes it (`archive`).
+`install` makes mmengine's own loading (``Runner.resume``, ``load_from``, ``init_cfg``) go through
+it too: upstream 0.10 cannot resume with torch >= 2.6, and the maintained distribution falls back to
+unsafe unpickling when safe unpickling fails.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def read_checkpoint(path: str | Path, trust: bool = False) -> dict[str, Any]:
 
     Args:
         path: The file; a leading ``~`` is the home folder.
-        trust: Unpickle without limits. Only for files whose maker you trust.
+        trust: Unpickle without limits. Only for files from a source you trust.
 
     Returns:
         What the file holds: a state dict, or a dict around one.
@@ -82,7 +82,7 @@ def read_checkpoint(path: str | Path, trust: bool = False) -> dict[str, Any]:
         require_plain(content)
     except UserError:
         raise
-    except Exception as error:  # a broken file fails in a dozen types
+    except Exception as error:  # a broken file raises a dozen types
         raise UserError(f'checkpoint {path} {_explain(error)}') from error
     if not isinstance(content, dict):
         raise UserError(
@@ -107,16 +107,17 @@ def _read_safetensors(file: Path) -> dict[str, Any]:
         return load_file(file)
     except (SafetensorError, OSError, ValueError, KeyError, RuntimeError) as error:
         raise UserError(
-            f'checkpoint {file} is not a whole safetensors file ({error}). Download it again.'
+            f'checkpoint {file} is not a complete safetensors file ({error}). Download it again.'
         ) from error
 
 
 def _explain(error: Exception) -> str:
-    """The rest of a sentence that starts with the name of the checkpoint."""
+    """Return the rest of a sentence that starts with the name of the checkpoint."""
     if isinstance(error, Foreign):
         return (
             f'holds "{error}", which is not weights or plain data; reading it could run code, so '
-            'it was refused. Ask its maker for a file of tensors only, or, if you trust the maker, '
+            'it was refused. Ask its author for a file of tensors only, or, if you trust the '
+            'author, '
             'pass --trust-checkpoint.'
         )
     if isinstance(error, Refused):
@@ -125,13 +126,13 @@ def _explain(error: Exception) -> str:
         )
         return f'{error}.{advice}'
     if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
-        return 'does not fit into memory.'
+        return 'cannot be read: out of memory.'
     if isinstance(error, PermissionError):
         return 'cannot be opened: permission denied.'
     checksum = re.search(r"Bad CRC-32 for file '(.*)'", str(error))
     if checksum:
         return (
-            f'is damaged: its part {checksum[1]} does not have its checksum. Take another '
+            f'is damaged: the checksum of its part {checksum[1]} is wrong. Take another '
             'checkpoint, or download it again.'
         )
     return (
@@ -153,7 +154,7 @@ def _load_url(
     file_name: str | None = None,
     **_: Any,
 ) -> dict[str, Any]:
-    """torch.hub's `load_state_dict_from_url`, which unpickles without limits, made safe."""
+    """Load as torch.hub's `load_state_dict_from_url`, but with safe unpickling."""
     return read_checkpoint(download(url, model_dir, check_hash), is_trusted(url))
 
 
@@ -178,6 +179,6 @@ def read_stream(stream: BinaryIO) -> Any:
     try:
         content = _without_config(read_archive(stream))
         require_plain(content)
-    except Exception as error:  # a broken file fails in a dozen types
+    except Exception as error:  # a broken file raises a dozen types
         raise UserError(f'the fetched checkpoint {_explain(error)}') from error
     return content

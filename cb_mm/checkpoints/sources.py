@@ -27,7 +27,7 @@ SUFFIXES = ('.pth', '.pt', '.bin', '.ckpt', '.tar', '.pkl', '.safetensors', '.np
 
 
 def read_weights(source: str | Path, trust: bool = False) -> tuple[Any, str | None]:
-    """What a file, an address or a hub model holds, and its layout where the source tells it."""
+    """Return the content of a file, an address or a hub model, and its layout if known."""
     text = str(source)
     if is_address(text):
         return _read_file(download(text), trust or is_trusted(text))
@@ -60,7 +60,7 @@ def _read_file(path: Path, trust: bool) -> tuple[Any, str | None]:
 
 
 def _from_hub(name: str) -> dict[str, torch.Tensor]:
-    """State dict of a pretrained timm model, without its classifier."""
+    """Return the state dict of a pretrained timm model, without its classifier."""
     try:
         with _cache_alone_without_network():
             return timm.create_model(name, pretrained=True, num_classes=0).state_dict()
@@ -74,7 +74,7 @@ def _from_hub(name: str) -> dict[str, torch.Tensor]:
 
 @contextlib.contextmanager
 def _cache_alone_without_network() -> Iterator[None]:
-    """Where the hub cannot be reached, look in its cache at once: its client tries for a minute."""
+    """Use only the hub's cache if the hub cannot be reached: its client retries for a minute."""
     hub = urlparse(constants.ENDPOINT)
     reachable = bool(getproxies())
     if not reachable:
@@ -91,10 +91,10 @@ def _cache_alone_without_network() -> Iterator[None]:
 
 
 def read_npz(path: Path) -> dict[str, torch.Tensor]:
-    """The original JAX weights as timm's state dict, at the size they were trained at.
+    """Return the original JAX weights as timm's state dict, at the size they were trained at.
 
-    timm's own loader copies such a file into a model; the model is built here to the measures of
-    the file.
+    timm's own loader copies such a file into a model; the model is built here to the size of the
+    file.
     """
     shapes = npz_shapes(path)
     try:
@@ -104,7 +104,7 @@ def read_npz(path: Path) -> dict[str, torch.Tensor]:
         model.load_pretrained(str(path))
     except UserError:
         raise
-    except Exception as error:  # timm's loader stumbles over foreign files in its own ways
+    except Exception as error:  # timm's loader fails on foreign files in many ways
         raise UserError(
             f'checkpoint {path} is not the .npz of a plain Vision Transformer ({error!r}). It '
             f'holds e.g. {", ".join(sorted(shapes)[:3])}.'
@@ -127,7 +127,7 @@ def _require_filled(measures: dict[str, Any], shapes: dict[str, tuple[int, ...]]
 
 
 def _measures(shapes: dict[str, tuple[int, ...]]) -> dict[str, Any]:
-    """Arguments of timm's VisionTransformer for the arrays of an .npz file."""
+    """Return the arguments of timm's VisionTransformer for the arrays of an .npz file."""
     patches = next(key for key in shapes if re.search(r'(^|/)embedding/kernel$', key))
     root = patches.removesuffix('embedding/kernel')
     height, _, channels, width = shapes[patches]

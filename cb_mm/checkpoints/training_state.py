@@ -1,6 +1,6 @@
-"""What a checkpoint holds of a training run beside its weights: whether a run can resume from it.
+"""The training state in a checkpoint beside its weights: whether a run can resume from it.
 
-mmengine and torch take most of it as it comes, and stumble over it many steps later.
+mmengine and torch accept most of it unchecked, and fail many steps later.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def require_resumable(content: Mapping[str, Any], file: str | Path) -> None:
     lacking = [key for key in ('meta', 'state_dict', 'message_hub') if key not in content]
     if lacking:
         raise UserError(
-            f'--resume {file}: it is no checkpoint of a training run (it has no '
+            f'--resume {file}: it is not a checkpoint of a training run (it has no '
             f'{", ".join(lacking)}). For weights to start from, pass --init {file}.'
         )
     meta, hub = content['meta'], content['message_hub']
@@ -50,7 +50,7 @@ def require_resumable(content: Mapping[str, Any], file: str | Path) -> None:
     if broken:
         raise UserError(
             f'--resume {file}: its {", ".join(broken)} cannot be of a training run. Take another '
-            f'checkpoint or, for its weights alone, pass --init {file}.'
+            f'checkpoint or, for its weights only, pass --init {file}.'
         )
 
 
@@ -68,7 +68,7 @@ def _are_schedulers(value: Any) -> bool:
 def require_optimizer_fit(optimizer: Optimizer, saved: Any, file: str | Path) -> None:
     """Refuse the state of another optimizer, or of one for other parameters.
 
-    torch compares the number of parameters alone. Their sizes come up in the first step.
+    torch compares only the number of parameters. Their sizes matter in the first step.
     """
     groups, states = (saved.get(key) for key in ('param_groups', 'state'))
     own = optimizer.param_groups
@@ -123,5 +123,5 @@ def _require_state(parameter: torch.Tensor, state: Any, file: str | Path) -> Non
             raise UserError(
                 f'checkpoint {file}: the {key} of its optimizer is {there} for a parameter that is '
                 f'{list(parameter.shape)}. Resume with the config of the checkpoint or, for its '
-                f'weights alone, pass --init {file}.'
+                f'weights only, pass --init {file}.'
             )

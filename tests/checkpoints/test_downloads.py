@@ -81,7 +81,7 @@ def test_kinds_of_weights(site, page):
     ('page', 'message'),
     [
         ('/login.pth', 'a web page instead of weights'),
-        ('/denied.pth', 'gave no weights'),
+        ('/denied.pth', 'returned no weights'),
         ('/short.pth', r'100 of \d+ bytes'),
         ('/absent.pth', 'HTTP 404'),
     ],
@@ -145,7 +145,7 @@ def test_a_config_does_not_vouch_for_a_download(site, tmp_path, monkeypatch):
         model.init_weights()
     assert not (tmp_path / 'PWNED').exists()
     checkpoint.trust(address)
-    with pytest.raises(UserError):  # it ran, and gave no weights
+    with pytest.raises(UserError):  # it ran, and returned no weights
         model.init_weights()
     assert (tmp_path / 'PWNED').exists()
 

@@ -113,7 +113,7 @@ def test_init_cfg_can_ask_for_it(tmp_path):
         vit(init_cfg=cfg).init_weights()
     model = vit(init_cfg={**cfg, 'allow_broadcast_mismatch': True})
     model.init_weights()
-    assert 'as asked for' in model.weights_report.note
+    assert 'as requested' in model.weights_report.note
 
 
 def test_exact():

@@ -127,5 +127,5 @@ def test_states_of_no_run(trained, part, value, tmp_path, capsys):
 
 
 def test_weights_alone_are_no_run():
-    with pytest.raises(UserError, match=r'no checkpoint of a training run.*--init'):
+    with pytest.raises(UserError, match=r'not a checkpoint of a training run.*--init'):
         require_resumable({'state_dict': {}}, 'a.pth')
