@@ -1,6 +1,6 @@
-"""``python -m cb_mm.doctor``: what is installed, whether it fits together, what mends it.
+"""``python -m cb_mm.doctor``: what is installed, whether it fits together, how to fix it.
 
-It starts where nothing else imports: without a family, or with two of them over each other.
+It runs where nothing else imports: without a family, or with two of them over each other.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from .version import __version__
 
 @dataclass
 class Problem:
-    """One thing that does not fit, and the command that mends it."""
+    """One thing that does not fit, and the command that fixes it."""
 
     what: str
-    mend: str
+    fix: str
 
 
 @dataclass
 class Diagnosis:
-    """All that the doctor found out; ``problems`` is empty when everything fits."""
+    """All findings of the doctor; ``problems`` is empty when everything fits."""
 
     cb_mm: str
     python: str
@@ -42,7 +42,7 @@ class Diagnosis:
 
     @property
     def fits(self) -> bool:
-        """Nothing to mend."""
+        """Whether there is nothing to fix."""
         return not self.problems
 
 
@@ -76,7 +76,7 @@ def examine(
     torch_wanted_by_torchvision: str | None = None,
     import_errors: dict[str, str] | None = None,
 ) -> tuple[str, list[Problem]]:
-    """The family's name ('none' and 'both' included) and what is wrong, from facts alone.
+    """Return the family's name ('none' and 'both' included) and what is wrong, from facts alone.
 
     Args:
         installed: Distribution name -> version.
@@ -103,9 +103,9 @@ def examine(
                     f'pip install "{wanted}"',
                 )
             )
-    for a, a_versions, b, b_versions, why, mend in KNOWN_BAD:
+    for a, a_versions, b, b_versions, why, fix in KNOWN_BAD:
         if _matches(installed, a, a_versions) and _matches(installed, b, b_versions):
-            problems.append(Problem(f'{a} {installed[a]} with {b} {installed[b]}: {why}', mend))
+            problems.append(Problem(f'{a} {installed[a]} with {b} {installed[b]}: {why}', fix))
     twins = {installed.get(name) for name in ('opencv-python', 'opencv-python-headless')}
     if None not in twins and len(twins) == 2:
         wanted_version = installed['opencv-python']
@@ -116,9 +116,9 @@ def examine(
             )
         )
     for module, message in (import_errors or {}).items():
-        problems.append(Problem(f'{module} does not import: {message}', _import_mend(module)))
-    # One command can mend several findings; each pair is told once.
-    return family, list({(p.what, p.mend): p for p in problems}.values())
+        problems.append(Problem(f'{module} does not import: {message}', _import_fix(module)))
+    # One command can fix several findings; each pair is reported once.
+    return family, list({(p.what, p.fix): p for p in problems}.values())
 
 
 def _matches(installed: dict[str, str], name: str, versions: str) -> bool:
@@ -152,7 +152,7 @@ def _family_problems(found: dict[str, dict[str, str]]) -> list[Problem]:
     return []
 
 
-def _import_mend(module: str) -> str:
+def _import_fix(module: str) -> str:
     return {
         'cv2': 'pip install --force-reinstall --no-deps opencv-python-headless',
         'torchvision': 'pip install --force-reinstall torch torchvision',
@@ -160,7 +160,7 @@ def _import_mend(module: str) -> str:
 
 
 def _import_errors(installed: dict[str, str]) -> dict[str, str]:
-    """Really import what is installed; the message of each that fails."""
+    """Import what is installed, and return the message of each import that fails."""
     errors = {}
     for distribution, module in (
         ('torch', 'torch'),
@@ -202,7 +202,7 @@ def _device() -> str:
 
 
 def diagnose() -> Diagnosis:
-    """Look at this very environment."""
+    """Check the current environment."""
     installed = installed_versions()
     requires = metadata.requires('torchvision') or [] if 'torchvision' in installed else []
     torch_pin = next((r for r in map(Requirement, requires) if r.name == 'torch'), None)
@@ -223,7 +223,7 @@ def diagnose() -> Diagnosis:
 
 
 def describe(diagnosis: Diagnosis) -> str:
-    """The report as text; the last line is 'fits' or the command that mends it."""
+    """Return the report as text; the last line is 'fits' or the command that fixes it."""
     rows = [
         ('cb_mm', diagnosis.cb_mm),
         ('python', diagnosis.python),
@@ -235,14 +235,14 @@ def describe(diagnosis: Diagnosis) -> str:
     width = max(len(name) for name, _ in rows)
     lines = [f'{name:<{width}}  {value}' for name, value in rows]
     for problem in diagnosis.problems:
-        lines += ['', f'problem: {problem.what}', f'run:     {problem.mend}']
+        lines += ['', f'problem: {problem.what}', f'run:     {problem.fix}']
     if diagnosis.fits:
         lines += ['', 'fits']
     return '\n'.join(lines)
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Print the report; 0 when everything fits, 1 when something must be mended."""
+    """Print the report; 0 when everything fits, 1 when something must be fixed."""
     parser = argparse.ArgumentParser(
         prog='python -m cb_mm.doctor', description=__doc__, allow_abbrev=False
     )

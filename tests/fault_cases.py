@@ -311,7 +311,7 @@ CASES: dict[str, list[Case]] = {
         Case('A base that does not exist', 'train.py', ('mine.py', *ADE[1:]),
              config('', 'smal.py')),
         Case('No model', 'train.py', ('mine.py', *ADE[1:]), config('modle = dict()', '')),
-        Case('One image a batch, and a batch norm after pooling', 'train.py',
+        Case('One image per batch, and a batch norm after pooling', 'train.py',
              overwritten(ADE, 'train_dataloader.batch_size=1')),
         Case('An option that is misspelt', 'train.py',
              overwritten(ADE, 'model.backbone.broadcats=cb')),

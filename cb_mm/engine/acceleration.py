@@ -1,4 +1,4 @@
-"""Ways to run a model faster that keep its result, or nearly: each one switch of the tools."""
+"""Ways to run a model faster with the same or nearly the same result, one per tool option."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from torch import Tensor, nn
 from ..errors import UserError
 from .optim.bfloat16 import avoid_broken_amx
 
-#: What a dense predictor is made of: these are compiled one by one, because losses, matching of
-#: boxes and non-maximum suppression around them change shape with every image.
+#: Parts of a dense predictor: these are compiled one by one, because losses, matching of boxes and
+#: non-maximum suppression around them change shape with every image.
 _PARTS = ('backbone', 'neck', 'decode_head', 'auxiliary_head')
 
 
 def speed_up(model: nn.Module, channels_last: bool, compiled: bool) -> None:
-    """What the options ``--channels-last`` and ``--compile`` ask for."""
+    """Apply the options ``--channels-last`` and ``--compile``."""
     model = model.module if is_model_wrapper(model) else model
     if channels_last:
         use_channels_last(model)
@@ -36,7 +36,7 @@ def _to_channels_last(_: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor,
 
 
 def compile_parts(model: nn.Module) -> None:
-    """Compile backbone, neck and heads with torch.compile; the keys of the state dict stay."""
+    """Compile backbone, neck and heads with torch.compile; the state-dict keys do not change."""
     if next(model.parameters()).device.type == 'cpu':
         require_compiler()
     for name in _PARTS:
@@ -46,12 +46,12 @@ def compile_parts(model: nn.Module) -> None:
 
 
 def require_compiler() -> None:
-    """On the CPU torch.compile writes C++."""
+    """Refuse ``--compile`` on the CPU without a C++ compiler, which torch.compile needs."""
     try:
         from torch._inductor.cpp_builder import get_cpp_compiler
 
         subprocess.run([get_cpp_compiler(), '--version'], capture_output=True, check=True)
-    except Exception as error:  # torch has several ways to say it
+    except Exception as error:  # torch raises several types
         raise UserError(
             '--compile needs a working C++ compiler on the CPU, such as g++; none was found. '
             'Install one, name it in the variable CXX, or leave --compile out.'
@@ -59,6 +59,6 @@ def require_compiler() -> None:
 
 
 def prepare_autocast() -> None:
-    """Before the first product in half precision; says so if it had to step in."""
+    """Check AMX before the first product in half precision; report if it is switched off."""
     if not torch.cuda.is_available() and avoid_broken_amx():
         print('--amp: the AMX instructions of this CPU do not work; they are not used.')

@@ -1,4 +1,4 @@
-"""What can go wrong in a run that is nobody's bug: one message each, in place of a traceback."""
+"""Failures of a run that are nobody's bug: one message each, instead of a traceback."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ def explained(
     after: Callable[[], str] | None = None,
     folder: object = None,
 ) -> Iterator[None]:
-    """Errors within the block as UserErrors, where they are the machine's or the config's.
+    """Turn errors within the block into UserErrors if they are the machine's or the config's.
 
     Args:
         config: Names its file and the work directory.
         started: Whether everything has been built; until then, any error is one of the config, and
-            afterwards one in which a part of the config was at work.
+            afterwards one in which a part of the config was in use.
         loader: The part of the config that loads the data.
         folder: Where results go; by default the work directory.
-        after: What there is to go on from, as a sentence; by default the last checkpoint.
+        after: What there is to resume from, as a sentence; by default the last checkpoint.
     """
-    # A log file on a full disk would fill the screen with tracebacks; the checkpoint says it.
+    # A log file on a full disk would fill the screen with tracebacks; the checkpoint reports it.
     before, logging.raiseExceptions = logging.raiseExceptions, False
     try:
         yield
@@ -73,7 +73,7 @@ def _of_the_machine(error: Exception, folder: object, loader: str) -> str | None
         return f'out of memory. Try --cfg-options {loader}.batch_size=1.'
     if isinstance(error, ValueError) and text.startswith('Expected more than 1 value per channel'):
         return (
-            'a batch norm of this model sees one number a channel, so one image a batch is too '
-            f'few. Pass --cfg-options {loader}.batch_size=2.'
+            'a batch norm of this model sees one number per channel, so one image per batch is '
+            f'too few. Pass --cfg-options {loader}.batch_size=2.'
         )
     return None

@@ -1,4 +1,4 @@
-"""Where a training run goes on: from the last checkpoint that is whole, or from a named one."""
+"""Where a training run resumes: from the last complete checkpoint, or from a named one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .hooks.checkpoint import checkpoints_in
 
 
 def last_whole_checkpoint(folder: str | Path) -> Path | None:
-    """The newest checkpoint that can be read to the end; says which ones it skipped."""
+    """Return the newest checkpoint that can be read to the end; says which ones it skipped."""
     for file in checkpoints_in(folder):
         try:
             _require_sound(file)
@@ -30,13 +30,13 @@ def last_whole_checkpoint(folder: str | Path) -> Path | None:
 
 
 def choose_start(config: Config, resume: str | None) -> None:
-    """Where a run starts: anew, or from a checkpoint that is whole and of a training run."""
+    """Choose where a run starts: from scratch, or from a complete training checkpoint."""
     found = checkpoints_in(config.work_dir)
     if resume is None:
         if found:
             raise UserError(
                 f'{config.work_dir} already holds checkpoints, the last one {found[0].name}. Pass '
-                '--resume to go on from there, or another --work-dir.'
+                '--resume to resume from there, or another --work-dir.'
             )
         return
     if resume == 'auto':
@@ -46,7 +46,7 @@ def choose_start(config: Config, resume: str | None) -> None:
                 f'--resume: none of the {len(found)} checkpoints in {config.work_dir} can be read.'
             )
         if file is None:
-            print(f'--resume: nothing to resume in {config.work_dir}; starting anew.')
+            print(f'--resume: nothing to resume in {config.work_dir}; starting from scratch.')
             return
     else:
         file = Path(resume)
@@ -61,10 +61,10 @@ def _require_sound(file: Path) -> None:
 
 
 class RequireFit(Hook):
-    """A resumed checkpoint must be of this very model; mmengine would take what fits."""
+    """A check that a resumed checkpoint is of exactly this model; mmengine would take what fits."""
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
-        """Before anything of it is loaded."""
+        """Check the checkpoint before anything of it is loaded."""
         if runner._resume:
             model = runner.model.module if is_model_wrapper(runner.model) else runner.model
             require_fit(model, weights_in(checkpoint), runner._load_from)

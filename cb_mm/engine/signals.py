@@ -50,15 +50,15 @@ class Stopped(SystemExit):
 
 
 def signal_name(number: int) -> str:
-    """'SIGTERM' for 15."""
+    """Return 'SIGTERM' for 15."""
     return signal.Signals(number).name
 
 
 @contextlib.contextmanager
 def stop_on_signals() -> Iterator[StopRequest]:
-    """Within the block a signal sets a flag and interrupts nothing, however often it comes.
+    """Let signals only set a flag within the block, however often they come.
 
-    The handlers from before are called as well and come back at the end. A signal that was ignored
+    The previous handlers are called too and restored at the end. A signal that was ignored
     (`nohup`) stays ignored. Outside the main thread, where Python allows no handlers, nothing
     changes and nothing is ever requested.
     """
@@ -71,7 +71,7 @@ def stop_on_signals() -> Iterator[StopRequest]:
             return
         request.number = request.number or number
         before = earlier.get(number)
-        # Python's own handler of Ctrl-C raises KeyboardInterrupt: what we are here to replace.
+        # Python's own handler of Ctrl-C raises KeyboardInterrupt, which this replaces.
         if callable(before) and before is not signal.default_int_handler:
             before(number, frame)
 
@@ -79,7 +79,7 @@ def stop_on_signals() -> Iterator[StopRequest]:
         if threading.current_thread() is threading.main_thread():
             for number in SIGNALS:
                 before = signal.getsignal(number)
-                # None: a handler that is not Python's, so that it could not be put back.
+                # None: a handler that is not Python's, so that it could not be restored.
                 if before is not None and before != signal.SIG_IGN:
                     earlier[number] = before
                     signal.signal(number, handle)
@@ -90,9 +90,9 @@ def stop_on_signals() -> Iterator[StopRequest]:
 
 
 def _handle_in_child(number: int) -> None:
-    """A forked process inherits the handler, but the request is for its parent.
+    """Handle a signal in a forked process: the request is for its parent.
 
-    SIGTERM alone ends it as before: that is how a parent ends its children.
+    Only SIGTERM ends it as before: that is how a parent ends its children.
     """
     if number == signal.SIGTERM:
         signal.signal(number, signal.SIG_DFL)
@@ -100,7 +100,7 @@ def _handle_in_child(number: int) -> None:
 
 
 def leave_signals_to_parent(*_: object) -> None:
-    """Let this process, which works for a parent, end only when the parent does or says so.
+    """Let this process, which works for a parent, end only when the parent ends or asks.
 
     For the processes that load data, as their ``worker_init_fn``: a scheduler, `timeout` and a
     terminal signal every process of a job, and the parent needs its workers until it has saved.
@@ -109,7 +109,7 @@ def leave_signals_to_parent(*_: object) -> None:
         if number != signal.SIGTERM:
             signal.signal(number, signal.SIG_IGN)
     if hasattr(signal, 'sigwaitinfo'):
-        # Blocked, so that a thread can take it and look who sent it.
+        # Blocked, so that a thread can take it and see who sent it.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
 

@@ -1,4 +1,4 @@
-"""From a config and the options of a tool to mmengine's Runner, one way for both tasks."""
+"""From a config and the options of a tool to mmengine's Runner, the same way for both tasks."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class TrainOptions(RunOptions):
 def prepare_config(
     options: RunOptions, schedule: str | None = None, test_set: str | None = None
 ) -> Config:
-    """The config with the options applied that every tool has."""
+    """Return the config with the options applied that every tool has."""
     if options.safe_config:
         safe_config.enable()
     config = load_config(options.config, options.cfg_options, test_set)
@@ -114,7 +114,7 @@ def prepare_config(
 
 
 def start_processes(config: Config) -> None:
-    """Join the process group on CPU; mmengine's own way asks for a GPU even with gloo."""
+    """Join the process group on CPU; mmengine's own code requires a GPU even with gloo."""
     if config.launcher == 'none' or torch.cuda.is_available():
         return
     if config.launcher != 'pytorch':
@@ -129,9 +129,9 @@ def start_processes(config: Config) -> None:
 
 
 def check_data(config: Config, splits: Sequence[str]) -> None:
-    """Look at the data sets quickly before anything else starts; raises a UserError.
+    """Check the data sets quickly before anything else starts; raise a UserError.
 
-    A data set whose files lie elsewhere than in its release is left to those who read it.
+    A data set whose files are not in the folders of its release is not checked.
     """
     seen = set()
     for dataset in dataset_configs(config, splits):
@@ -154,7 +154,7 @@ def check_data(config: Config, splits: Sequence[str]) -> None:
 
 
 def _standard_part(kind: str, dataset: dict) -> str | None:
-    """The split that a data set reads from where its release has it; None where it does not."""
+    """Return the split that a data set reads from its standard folder; None if elsewhere."""
     prefix = dataset.get('data_prefix') or {}
     if kind == 'ClassFolders':
         return prefix.get('img_path', '') if isinstance(prefix, dict) else prefix
@@ -171,7 +171,7 @@ def _standard_part(kind: str, dataset: dict) -> str | None:
 
 
 def train(options: TrainOptions) -> Runner:
-    """Everything that ``tools/train.py`` does. Returns the runner when training has ended."""
+    """Do everything that ``tools/train.py`` does; return the runner when training has ended."""
     with building(options.config):
         config = _training_config(options)
     with building(config):
@@ -190,7 +190,7 @@ def train(options: TrainOptions) -> Runner:
             stop = StopHook()
             stop.attach(runner)
             runner.register_hook(FiniteLossHook(options.skip_nan, stop))
-            runner.register_hook(RequireFit(), priority='HIGH')  # another model: say that first
+            runner.register_hook(RequireFit(), priority='HIGH')  # another model: report that first
             runner.register_hook(report, priority='VERY_LOW')
             _check_epoch(runner)
             with stop_on_signals() as stop.request:
@@ -199,7 +199,7 @@ def train(options: TrainOptions) -> Runner:
 
 
 def _training_config(options: TrainOptions) -> Config:
-    """The config with all options of training applied."""
+    """Return the config with all options of training applied."""
     config = prepare_config(options, options.schedule)
     require_keys(config, 'train_dataloader', 'train_cfg', 'optim_wrapper')
     use_safe_checkpoints(config)
@@ -215,7 +215,7 @@ def _training_config(options: TrainOptions) -> Config:
         if 'auto_scale_lr' not in config:
             raise UserError('--auto-scale-lr: the config does not say its base batch size.')
         config.auto_scale_lr.enable = True
-        # mmengine compares with one step's samples; those of an accumulated batch count as well.
+        # mmengine compares with one step's samples; those of an accumulated batch count too.
         config.auto_scale_lr.base_batch_size /= accumulated(config)
     if options.amp:
         _use_amp(config)
@@ -225,14 +225,14 @@ def _training_config(options: TrainOptions) -> Config:
 
 
 def _the_only_run(config: Config) -> contextlib.AbstractContextManager:
-    """Holds the work directory, from the first process of a run."""
+    """Hold the work directory, from the first process of a run."""
     ranks = {'pytorch': 'RANK', 'slurm': 'SLURM_PROCID', 'mpi': 'OMPI_COMM_WORLD_RANK'}
     first = os.environ.get(ranks.get(config.launcher, ''), '0') == '0'
     return FolderLock(config.work_dir, '--work-dir') if first else contextlib.nullcontext()
 
 
 def _check_epoch(runner: Runner) -> None:
-    """With ``drop_last``, fewer images than a batch are none at all."""
+    """Refuse fewer images than a batch: with ``drop_last`` they make no batch at all."""
     if len(runner.train_dataloader) == 0:
         raise UserError(
             f'the training set has {len(runner.train_dataloader.dataset)} images, fewer than a '
@@ -241,7 +241,7 @@ def _check_epoch(runner: Runner) -> None:
 
 
 def _build_quietly(config: Config) -> Runner:
-    """A runner that has not filled the screen with the environment, the config and every parameter.
+    """Build a runner without printing the environment, the config and every parameter.
 
     All of it is in the log file in the work directory.
     """
@@ -252,7 +252,7 @@ def _build_quietly(config: Config) -> Runner:
     for handler in runner.logger.handlers:
         if type(handler) is logging.StreamHandler:
             handler.setStream(sys.stdout)
-            # The log file has the line about the weights; people read it in the start report.
+            # The log file has the line about the weights; the start report shows it to the user.
             handler.addFilter(lambda record: not record.getMessage().startswith(WEIGHTS_LINE))
     return runner
 

@@ -68,7 +68,7 @@ def test_refused(tmp_path):
         (packed, 'cut off'),
         (cut, 'cut off'),
         (behind, 'bytes behind its end'),
-        (write(tmp_path / 'long.npz', {'x.npy': long}), 'does not have the size'),
+        (write(tmp_path / 'long.npz', {'x.npy': long}), 'does not have its stated size'),
         (write(tmp_path / 'negative.npz', {'x.npy': negative}), 'negative'),
         (write(tmp_path / 'other.npz', {'x.txt': good}), 'not an array'),
         (write(tmp_path / 'text.npz', {'x.npy': b'hello'}), 'cut off'),

@@ -53,15 +53,15 @@ def test_one_family_fits(family):
 def test_no_family():
     name, problems = examine(GROUND)
     assert name == 'none'
-    assert problems[0].mend == 'pip install "cb_mm[onedl]"'
+    assert problems[0].fix == 'pip install "cb_mm[onedl]"'
 
 
 def test_both_families():
     name, problems = examine({**GROUND, **ONEDL, **OPENMMLAB})
     assert name == 'both'
     assert 'over each other' in problems[0].what
-    assert problems[0].mend.startswith('pip uninstall -y onedl-mmengine')
-    assert problems[0].mend.endswith('pip install "cb_mm[onedl]"')
+    assert problems[0].fix.startswith('pip uninstall -y onedl-mmengine')
+    assert problems[0].fix.endswith('pip install "cb_mm[onedl]"')
 
 
 def test_both_families_found_on_disk(tmp_path):
@@ -80,7 +80,7 @@ def test_both_families_found_on_disk(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ('change', 'words', 'mend'),
+    ('change', 'words', 'fix'),
     [
         ({'torch': '2.15.0'}, 'torchvision 0.29.1 is built for', 'pip install "torch==2.14.1"'),
         ({'mmcv-lite': '2.2.0'}, 'refuses mmcv 2.2', 'mmcv-lite>=2.1,<2.2'),
@@ -95,9 +95,9 @@ def test_both_families_found_on_disk(tmp_path):
         ({'opencv-python': '4.12.0.88', 'numpy': '2.4.6'}, 'numpy before 2.3', 'numpy<2.3'),
     ],
 )
-def test_known_misfits(change, words, mend):
+def test_known_misfits(change, words, fix):
     _, problems = examine({**GROUND, **OPENMMLAB, **change}, '==2.14.1')
-    assert any(words in p.what and mend in p.mend for p in problems), problems
+    assert any(words in p.what and fix in p.fix for p in problems), problems
 
 
 def test_half_a_family():

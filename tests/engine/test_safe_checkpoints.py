@@ -105,7 +105,7 @@ def test_full_disk(undisturbed, number, tmp_path):
     assert bool(whole) == (number > 1)
     for file in whole:
         read_checkpoint(file)
-        assert str(file) in done.err  # named as the one to go on from
+        assert str(file) in done.err  # named as the one to resume from
     assert not list(work.glob('.*.part'))
     assert resume(work) == undisturbed[0]
 

@@ -254,7 +254,7 @@ def test_records_that_are_damaged_or_there_twice(study, tmp_path, capsys):
 
 @pytest.mark.slow
 def test_analyze_stopped_and_continued(study, tmp_path):
-    """Ctrl-C leaves a summary of what was measured; the same command goes on."""
+    """Ctrl-C leaves a summary of what was measured; the same command resumes."""
     many = tmp_path / 'many'
     many.mkdir()
     for number in range(40):

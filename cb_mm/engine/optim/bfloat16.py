@@ -17,7 +17,7 @@ from torch import nn
 
 @OPTIM_WRAPPERS.register_module()
 class Bfloat16OptimWrapper(OptimWrapper):
-    """Runs forward and loss under bfloat16 autocast.
+    """OptimWrapper that runs forward and loss under bfloat16 autocast.
 
     mmengine's AmpOptimWrapper refuses to start without a GPU. bfloat16 has float32's range, so
     that the loss needs no scaling.
@@ -25,18 +25,18 @@ class Bfloat16OptimWrapper(OptimWrapper):
 
     @contextmanager
     def optim_context(self, model: nn.Module) -> Iterator[None]:
-        """Autocast around what mmengine runs inside."""
+        """Wrap what mmengine runs inside in autocast."""
         device = get_device().split(':')[0]
         with super().optim_context(model), torch.autocast(device, torch.bfloat16):
             yield
 
 
 def avoid_broken_amx() -> bool:
-    """On a CPU whose AMX instructions are announced but illegal, keep oneDNN off them.
+    """Keep oneDNN off AMX on a CPU whose AMX instructions are announced but illegal.
 
-    Some virtual machines are like that, and a bfloat16 product there ends the process without a
-    word. Only trying tells, in a process of its own. Must run before the first bfloat16 product;
-    returns True if it had to step in.
+    Some virtual machines are like that, and a bfloat16 product there ends the process silently.
+    Only a trial in a separate process can tell. Must run before the first bfloat16 product; returns
+    True if AMX was switched off.
     """
     if 'ONEDNN_MAX_CPU_ISA' in os.environ:
         return False

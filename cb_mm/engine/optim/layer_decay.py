@@ -15,16 +15,16 @@ from ...errors import UserError
 
 _OPTIONS = ('layer_decay', 'custom_keys')
 _NO_DECAY = ('norm_decay_mult', 'bias_decay_mult', 'flat_decay_mult')
-# A name that no layer has: timm then puts it behind the last one.
+# A name that no layer has: timm then places it after the last one.
 _BEHIND = '~behind the last layer'
 
 
 @OPTIM_WRAPPER_CONSTRUCTORS.register_module()
 class ViTLayerDecayConstructor(DefaultOptimWrapperConstructor):
-    """Learning rate × ``layer_decay`` for every layer that lies between a parameter and the head.
+    """Learning rate × ``layer_decay`` for every layer between a parameter and the head.
 
     With L blocks, block i gets ``layer_decay ** (L - i)``, the embeddings ``layer_decay ** (L+1)``
-    and everything behind the last block (pyramid, neck, heads) the full rate. Norms, biases,
+    and everything after the last block (pyramid, neck, heads) the full rate. Norms, biases,
     position embedding, prefix tokens, layer scale and CB_S scales have no weight decay.
 
     The layers are those of timm's ``group_matcher``, which ViTCB and most timm models have::
@@ -43,12 +43,12 @@ class ViTLayerDecayConstructor(DefaultOptimWrapperConstructor):
     def __init__(self, optim_wrapper_cfg: dict, paramwise_cfg: dict | None = None) -> None:
         paramwise_cfg = {'layer_decay': 0.75, **(paramwise_cfg or {})}
         super().__init__(optim_wrapper_cfg, paramwise_cfg)
-        # A config that inherits a recipe also inherits these; they ask for what is done anyway.
+        # A config that inherits a recipe also inherits these; they request what is done anyway.
         same = {key for key in _NO_DECAY if paramwise_cfg.get(key) == 0}
         unknown = [key for key in paramwise_cfg if key not in {*_OPTIONS, *same}]
         if unknown:
             raise UserError(
-                f'paramwise_cfg holds {unknown[0]!r}; ViTLayerDecayConstructor takes '
+                f'paramwise_cfg has {unknown[0]!r}; ViTLayerDecayConstructor takes '
                 f'{" and ".join(_OPTIONS)}.'
             )
         if not 0 < paramwise_cfg['layer_decay'] <= 1:
@@ -100,7 +100,7 @@ class ViTLayerDecayConstructor(DefaultOptimWrapperConstructor):
 
 
 def _layered_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """The outermost modules that know their layers, with the prefix of their parameters."""
+    """Yield the outermost modules that know their layers, with their parameter prefix."""
     if hasattr(model, 'group_matcher'):
         yield '', model
         return
@@ -118,7 +118,7 @@ def layer_powers(model: nn.Module) -> Iterator[tuple[str, int]]:
             f'and most timm models do; {type(model).__name__} has none.'
         )
     for prefix, backbone in backbones:
-        # Blocks that do not train are no layers here: those behind the last output are never run.
+        # Blocks that do not train are not layers here: those after the last output never run.
         names = [(name, None) for name, p in backbone.named_parameters() if p.requires_grad]
         layers = group_with_matcher(
             [*names, (_BEHIND, None)], backbone.group_matcher(coarse=False), reverse=True
@@ -128,7 +128,7 @@ def layer_powers(model: nn.Module) -> Iterator[tuple[str, int]]:
 
 
 def _undecayed(model: nn.Module) -> Iterator[str]:
-    """Full names of the parameters that timm's models exempt from weight decay."""
+    """Yield the full names of the parameters that timm's models exempt from weight decay."""
     for path, module in model.named_modules():
         if hasattr(module, 'no_weight_decay'):
             yield from (f'{path}.{name}'.lstrip('.') for name in module.no_weight_decay())
