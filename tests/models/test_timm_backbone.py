@@ -402,7 +402,7 @@ def test_attention_of_other_models_is_refused(system, message):
 
 def test_fixed_sizes_say_what_to_do():
     for system in ('PiT-B', 'Mixer-S/16'):
-        with pytest.raises(UserError, match=r'takes only images of 64 x 64, but got 64 x 96.*slide'):
+        with pytest.raises(UserError, match=r'only images of 64 x 64, but got 64 x 96.*slide'):
             small(system)(seeded(1, 3, 64, 96))
 
 

@@ -329,7 +329,7 @@ def bad_commands(study) -> dict[str, tuple[list[object], str]]:
             [config, study.scaled[1], image],
             '2 tensors are unknown here (such as blocks.2.mlp.broadcast.scale',
         ),
-        'no attention': (['resnet18', checkpoint, image], 'ResNet has no attention; it consists of'),
+        'no attention': (['resnet18', checkpoint, image], 'ResNet has no attention; it consists'),
         'windows': (
             ['swin_tiny_patch4_window7_224', checkpoint, image], 'it is 12 × WindowAttention',
         ),
