@@ -25,7 +25,7 @@ import torch
 from PIL import Image
 from tool import SMALL_MASK_RCNN, SMALL_UPERNET, write_config
 
-#: Nothing is loaded in processes of its own, where the case is not about that.
+#: Nothing is loaded in separate processes unless the case is about that.
 ALONE = (
     'train_dataloader.num_workers=0', 'train_dataloader.persistent_workers=False',
     'val_dataloader.num_workers=0', 'val_dataloader.persistent_workers=False',
@@ -242,7 +242,7 @@ SWEEP = ('test.py', ('small.py', 'segmentor.pth', '--data-root', 'data/ade20k', 
 CASES: dict[str, list[Case]] = {
     'Data': [
         Case('An image that cannot be decoded', 'train.py', ADE, text(IMAGE, '<html>404')),
-        Case('The same, loaded in a process of its own', 'train.py',
+        Case('The same, loaded in a separate process', 'train.py',
              overwritten(ADE, 'train_dataloader.num_workers=1'), text(IMAGE, ''), alone=False),
         Case('A JPEG that is cut off', 'train.py', ADE, cut(IMAGE, 0.8)),
         Case('A label map of another size', 'train.py', ADE, label(np.ones((96, 64), np.uint8))),
@@ -322,7 +322,7 @@ CASES: dict[str, list[Case]] = {
         Case('A type that is an import path', 'train.py', ('mine.py', '--safe-config', *ADE[1:]),
              config("custom_hooks = [dict(type='os.system', command='touch PWNED')]",
                     'small.py')),
-        Case('A module of its own', 'test.py', ('mine.py', 'segmentor.pth', '--safe-config'),
+        Case('A custom module', 'test.py', ('mine.py', 'segmentor.pth', '--safe-config'),
              config("custom_imports = dict(imports=['antigravity'])", 'small.py')),
     ],
 }  # fmt: skip

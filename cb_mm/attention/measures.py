@@ -26,7 +26,7 @@ def bound(tokens: int) -> float:
 
 
 def prefix_mass(rows: Tensor, tokens: Tokens) -> Tensor:
-    """Return the share of every row that lies on class, distillation and register tokens."""
+    """Return the share of every row on class, distillation and register tokens."""
     return rows[..., : len(tokens.prefix)].sum(-1)
 
 

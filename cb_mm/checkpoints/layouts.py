@@ -90,7 +90,7 @@ def layout_of(keys: list[str]) -> str:
 
 
 def rename(state_dict: Mapping[str, Tensor], layout: str) -> StateDict:
-    """Return the same tensors under timm's names; what stands before a name is kept."""
+    """Return the same tensors under timm's names; prefixes of names are kept."""
     rules = _FROM_OPENMMLAB if layout in ('mmseg', 'mmpretrain') else _FROM_FACEBOOK
     patterns = [(re.compile(old), new) for old, new in rules]
     renamed: StateDict = {}

@@ -61,7 +61,7 @@ _ODD_TENSORS = {
     'model after its weights are loaded',
     '_rebuild_qtensor': 'a quantized tensor. Save its dequantize() instead',
     '_rebuild_nested_tensor': 'a nested tensor. Save its to_padded_tensor(0) instead',
-    '_rebuild_wrapper_subclass': 'a tensor of a class of its own. Save plain tensors instead',
+    '_rebuild_wrapper_subclass': 'a tensor of a custom class. Save plain tensors instead',
 }
 #: A tensor with more numbers than its storage repeats them; small ones are harmless.
 _MOST_REPEATED = 1 << 20
@@ -226,7 +226,7 @@ class CheckpointParts:
     ) -> torch.Tensor:
         """Return a tensor with custom attributes, which are dropped."""
         if not isinstance(kind, Name) or 'torch._utils.' not in getattr(function, 'text', ''):
-            raise Refused('holds a tensor of a class of its own. Save plain tensors instead')
+            raise Refused('holds a tensor of a custom class. Save plain tensors instead')
         return self.call(function, arguments)
 
 

@@ -207,7 +207,7 @@ def _distribution() -> str:
 
 
 class _StandIn(ModuleType):
-    """A module that has every op mmcv asks for; those without a stand-in raise when called."""
+    """A module with every op mmcv requests; those without a stand-in raise when called."""
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name.startswith('__'):

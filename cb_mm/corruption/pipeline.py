@@ -29,7 +29,7 @@ def insert_corruption(pipeline: list, transform_cfg: Mapping[str, Any]) -> list:
     result, found = _place(list(copy.deepcopy(pipeline)), transform_cfg)
     if not found:
         raise UserError(
-            'the pipeline loads no image, so there is no place for a corruption; its transforms '
+            'the pipeline loads no image, so a corruption cannot be inserted; its transforms '
             f'are {", ".join(_type_name(step) for step in pipeline) or "none"}'
         )
     return result
@@ -51,7 +51,7 @@ def corrupt_dataset_cfg(
     if not _corrupt_dataset(result, transform_cfg):
         raise UserError(
             f'the dataset config ({_type_name(dataset_cfg)}) has no pipeline that loads an image, '
-            'so there is no place for a corruption'
+            'so a corruption cannot be inserted'
         )
     return result
 

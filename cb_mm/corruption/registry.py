@@ -38,7 +38,7 @@ class Corruption:
         unit: what a level means, in words.
         random: False when one image and one level have a single result.
         whole: True when a level must be a whole number.
-        per_value: True when every value of every channel is changed by itself, so that the number
+        per_value: True when every value of every channel is changed separately, so that the number
             of channels does not matter.
         imagenet_c: 'common' for the 15 of the ImageNet-C benchmark, 'extra' for the 4 held-out
             ones, None for the others.

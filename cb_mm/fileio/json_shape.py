@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-#: Beyond this a number is no measurement, and drawing it overflows.
+#: Beyond this a number is not a measurement, and drawing it overflows.
 _LARGEST = 1e15
 _WORDS = {str: 'a text', bool: 'true or false', int: 'a whole number', float: 'a number',
           None: 'null'}  # fmt: skip

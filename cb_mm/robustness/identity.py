@@ -96,7 +96,7 @@ def file_digest(path: str | Path) -> str:
 
 
 def image_path(info: dict, index: int) -> str:
-    """Return where an image of a data set lies, or its number when it lies nowhere."""
+    """Return the path of an image of a data set, or its number if it has no path."""
     path = info.get('img_path')
     if isinstance(path, (list, tuple)):
         path = path[0]
@@ -104,7 +104,7 @@ def image_path(info: dict, index: int) -> str:
 
 
 def short_names(paths: Sequence[str]) -> list[str]:
-    """Return the paths without the folder that all of them lie in."""
+    """Return the paths relative to their common folder."""
     folders = [os.path.dirname(path) for path in paths]
     if not all(folders):
         return list(paths)

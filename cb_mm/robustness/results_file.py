@@ -65,7 +65,7 @@ def read_compared(path: str | Path) -> dict[str, Any]:
 
 
 def _contradiction(results: dict[str, Any]) -> str | None:
-    """Return what does not fit together, although each value by itself is of the right kind."""
+    """Return what is inconsistent, although each single value is of the right kind."""
     cells, headline = results['cells'], results['headline']
     if not cells or not headline:
         return f'{"headline" if cells else "cells"} is empty'

@@ -49,7 +49,7 @@ class Evaluator:
             for target in node.targets:
                 self._delete(target)
         else:
-            raise Refusal(node, f'"{words(node)}" is no assignment of data')
+            raise Refusal(node, f'"{words(node)}" is not an assignment of data')
 
     def _assign(self, target: ast.expr, value: Any, names: MutableMapping[str, Any]) -> None:
         if isinstance(target, ast.Tuple) and isinstance(value, (list, tuple)):
@@ -247,7 +247,7 @@ class Evaluator:
         """Run ``value.update(...)`` or ``value.pop('key')`` on a dict; the result is not used."""
         function = node.func
         if not isinstance(function, ast.Attribute) or function.attr not in ('update', 'pop'):
-            raise Refusal(node, f'"{words(node)}" is no assignment of data')
+            raise Refusal(node, f'"{words(node)}" is not an assignment of data')
         holder = self.value(function.value)
         if not isinstance(holder, dict):
             raise Refusal(node, f'"{words(function.value)}" is not a dict')

@@ -1,4 +1,4 @@
-"""Noise: every 8-bit value is replaced at random, by itself.
+"""Noise: every 8-bit value is replaced at random, independently of the others.
 
 Such a noise is a table of chances: 256 values in, 256 values out, clipping and rounding included.
 Drawing from the table is exact, and several times faster than drawing normal or Poisson numbers:

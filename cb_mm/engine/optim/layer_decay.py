@@ -110,7 +110,7 @@ def _layered_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 
 
 def layer_powers(model: nn.Module) -> Iterator[tuple[str, int]]:
-    """Name of each parameter of the backbone, and how many layers lie behind it, head included."""
+    """Yield the name of each backbone parameter, and how many layers follow it, head included."""
     backbones = list(_layered_modules(model))
     if not backbones:
         raise UserError(

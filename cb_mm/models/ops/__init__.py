@@ -1,1 +1,1 @@
-"""Faster ways to compute convolutions and losses; nothing that has weights of its own."""
+"""Faster ways to compute convolutions and losses; nothing here has weights."""
