@@ -180,8 +180,8 @@ def run(args: argparse.Namespace) -> None:
     if args.again:
         left = {key: row for key, row in verdicts.items() if row['verdict'] == 'survived'}
         files = sorted({row['file'] for row in left.values() if row['area'] in args.areas})
-        found = [mutant for name in files for mutant in _mutants_of(name)]
-        todo = [(left[mutant.key]['area'], mutant) for mutant in found if mutant.key in left]
+        found = {mutant.key: mutant for name in files for mutant in _mutants_of(name)}
+        todo = [(left[key]['area'], mutant) for key, mutant in found.items() if key in left]
     for area in [] if args.again else args.areas:
         found = find_mutants(area, args.files)
         drawn = mutants.sample(found, args.count, f'{args.seed} {area}', _compiles)
@@ -285,15 +285,16 @@ def read_verdicts(work: Path) -> dict[str, dict]:
 
 
 def report(args: argparse.Namespace) -> None:
-    """Write mutation.json and mutation.md; explanations of survivors are kept from before."""
+    """Write mutation.json and mutation.md; notes and reasons in it are kept from before."""
     from parts.markdown import table
 
     rows = sorted(read_verdicts(args.work).values(), key=lambda row: (row['area'], row['key']))
     out = args.out / 'mutation.json'
     known = json.loads(out.read_text()) if out.exists() else {'reasons': {}}
+    notes = known.get('notes', '')
     left = [row for row in rows if row['verdict'] == 'survived']
     reasons = {row['key']: known['reasons'].get(row['key'], '') for row in left}
-    content = {'reasons': reasons, 'mutants': rows}
+    content = {'notes': notes, 'reasons': reasons, 'mutants': rows}
     args.out.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(content, indent=1, ensure_ascii=False) + '\n')
     areas = list(dict.fromkeys(row['area'] for row in rows))
@@ -311,6 +312,7 @@ def report(args: argparse.Namespace) -> None:
     (args.out / 'mutation.md').write_text(
         f'# Mutants\n\nSmall faults planted one at a time by `benchmarks/mutation.py` (seed '
         f'{seeds}); killed means that a test fails with it.\n\n'
+        + (f'{notes}\n\n' if notes else '')
         + table(['area', 'mutants', 'killed', 'survived', 'share'], counts)
         + '\n\n## Survivors\n\n'
         + table(['where', 'kind', 'fault', 'why it survives'], survivors)
