@@ -331,7 +331,7 @@ import sys, types
 import mmcv
 own = types.ModuleType('mmcv._ext')
 sys.modules['mmcv._ext'] = mmcv._ext = own
-from cb_mm import mmcv_ops
+from cb_mm.compat import mmcv_ops
 from cb_mm.errors import exit_code
 assert sys.modules['mmcv._ext'] is own
 assert mmcv_ops.install() == 'compiled'

@@ -336,7 +336,7 @@ def test_every_tool_reads_configs_this_way(tool, tmp_path, monkeypatch, capsys):
 def test_enabled_nothing_is_built_by_its_import_path(tmp_path):
     """Also where another key than ``type`` names the class."""
     script = """
-from cb_mm import safe_config
+from cb_mm.config import restricted as safe_config
 from cb_mm.config.loading import load_config
 from mmengine.registry import HOOKS, MODELS
 assert HOOKS.get('os.system') is not None  # mmengine's way
