@@ -80,7 +80,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def copy_tree(work: Path, number: int) -> Path:
-    """A new copy of the repository, with the folder of real images beside it."""
+    """Make a new copy of the repository, with the folder of real images beside it."""
     place = work / f'copy{number}'
     shutil.rmtree(place, ignore_errors=True)
     shutil.copytree(REPO, place / 'tree', ignore=shutil.ignore_patterns(*LEFT_OUT))
@@ -128,7 +128,7 @@ def _lines(file: Path) -> list[dict]:
 
 
 def choose_tests(tests: list[Test], mutant: mutants.Mutant, limit: float) -> list[Test]:
-    """The tests to run against a mutant, file by file, those with the cheapest test first."""
+    """Return the tests to run against a mutant, file by file, cheapest test first."""
     passed = [test for test in tests if test.outcome == 'passed']
     near = [test for test in passed if mutant.function in test.entered.get(mutant.file, ())]
     if not near:
@@ -277,7 +277,7 @@ def check(args: argparse.Namespace) -> None:
 
 
 def read_verdicts(work: Path) -> dict[str, dict]:
-    """The last verdict of every mutant."""
+    """Return the last verdict of every mutant."""
     return {row['key']: row for row in _lines(work / 'verdicts.jsonl')}
 
 

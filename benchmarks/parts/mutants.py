@@ -53,7 +53,7 @@ class Mutant:
         return f'{self.file}:{self.function}:{self.operator}:{self.before}=>{self.after}'
 
     def apply(self, source: bytes) -> bytes:
-        """The file with the fault in it."""
+        """Return the file with the fault in it."""
         end = self.start + len(self.before.encode())
         if source[self.start : end] != self.before.encode():
             raise ValueError(f'{self.file} is not the file that {self.key} was found in')
