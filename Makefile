@@ -2,7 +2,8 @@
 # make demo    build the environment, then train and test on embedded data
 # make test    build the environment, then run the full test suite
 # make bench   build the environment, then run every benchmark that needs no data: benchmarks/results
-# make lint    build the environment, then run ruff and import-linter
+# make lint    build the environment, then check style, types and the order of the rooms
+# make check   make lint, then the quick tests: what to run while working
 #
 # FAMILY=openmmlab uses the original OpenMMLab releases, in a separate environment.
 # PYTHON=python3.12 chooses the interpreter.
@@ -21,7 +22,7 @@ endif
 # Two workers with one thread each: the tests are many small jobs.
 JOBS ?= 2
 
-.PHONY: env demo test bench lint clean
+.PHONY: env demo test bench lint check clean
 .DEFAULT_GOAL := test
 
 # The stamp holds a checksum of the pins, not a date: a fresh checkout has new dates, not new pins.
@@ -64,7 +65,12 @@ bench: env
 lint: env
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
+# The rest, trainings and child processes, is for CI; name the tests of your own room beside it.
+check: lint
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile -m 'not slow' $(QUICK)
+
 clean:
-	rm -rf .venv .venv-openmmlab build *.egg-info .pytest_cache .ruff_cache
+	rm -rf .venv .venv-openmmlab build *.egg-info .pytest_cache .ruff_cache .mypy_cache .import_linter_cache

@@ -10,11 +10,7 @@ weight decay on the position bias are Swin's own for Mask R-CNN.
 Measured by us: not yet.
 """
 
-_base_ = [
-    '_base_/models/mask_rcnn_vit.py',
-    '_base_/datasets/coco_instance.py',
-    '_base_/schedules/coco_1x.py',
-]
+_base_ = ['_base_/mask_rcnn_coco.py']
 
 model = dict(
     backbone=dict(

@@ -6,11 +6,7 @@ The paper gives no score for this size.
 Measured by us: not yet.
 """
 
-_base_ = [
-    '_base_/models/mask_rcnn_vit.py',
-    '_base_/datasets/coco_instance.py',
-    '_base_/schedules/coco_1x.py',
-]
+_base_ = ['_base_/mask_rcnn_coco.py']
 
 width = 384
 model = dict(backbone=dict(arch='small'), neck=dict(in_channels=[width, width, width, width]))

@@ -7,11 +7,7 @@ compare with. The recipe is the one for the ViTs here; drop path 0.1 is PVT v2's
 Measured by us: not yet.
 """
 
-_base_ = [
-    '_base_/models/upernet_vit.py',
-    '_base_/datasets/ade20k.py',
-    '_base_/schedules/ade20k.py',
-]
+_base_ = ['_base_/upernet_ade20k.py']
 
 model = dict(
     backbone=dict(

@@ -8,11 +8,7 @@ weight decay on the position bias are Swin's own for UperNet.
 Measured by us: not yet.
 """
 
-_base_ = [
-    '_base_/models/upernet_vit.py',
-    '_base_/datasets/ade20k.py',
-    '_base_/schedules/ade20k.py',
-]
+_base_ = ['_base_/upernet_ade20k.py']
 
 model = dict(
     backbone=dict(

@@ -6,11 +6,7 @@ mIoU, the paper's (Table 6): 45.0 with 160K iterations, 44.3 with ``--schedule 4
 Measured by us: not yet.
 """
 
-_base_ = [
-    '_base_/models/upernet_vit.py',
-    '_base_/datasets/ade20k.py',
-    '_base_/schedules/ade20k.py',
-]
+_base_ = ['_base_/upernet_ade20k.py']
 
 width = 768
 model = dict(

@@ -6,11 +6,7 @@ mIoU, the paper's (Table 6): 43.3 with 160K iterations, 41.5 with ``--schedule 4
 Measured by us: not yet.
 """
 
-_base_ = [
-    '_base_/models/upernet_vit.py',
-    '_base_/datasets/ade20k.py',
-    '_base_/schedules/ade20k.py',
-]
+_base_ = ['_base_/upernet_ade20k.py']
 
 width = 384
 model = dict(

@@ -6,11 +6,7 @@ mIoU, the paper's (Table 6): 38.9 with 160K iterations, 35.5 with ``--schedule 4
 Measured by us: not yet.
 """
 
-_base_ = [
-    '_base_/models/upernet_vit.py',
-    '_base_/datasets/ade20k.py',
-    '_base_/schedules/ade20k.py',
-]
+_base_ = ['_base_/upernet_ade20k.py']
 
 width = 192
 model = dict(

@@ -48,7 +48,7 @@ class LayerAttention:
         self.batch, self.heads = projection.q.shape[:2]
         self._projection: Projection | None = projection
         # A third faster than a transposed view, for matrices with few rows.
-        self._keys: Tensor | None = projection.k.transpose(-2, -1).contiguous()
+        self._keys = projection.k.transpose(-2, -1).contiguous()
 
     def __repr__(self) -> str:
         rows, columns = self.tokens.grid
@@ -111,7 +111,8 @@ class LayerAttention:
         return self._projection
 
     def _close(self) -> None:
-        self._projection = self._keys = None
+        self._projection = None
+        del self._keys
 
 
 Consumer = Callable[[LayerAttention], Any]

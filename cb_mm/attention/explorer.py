@@ -248,6 +248,7 @@ def write_explorer(
 
 def _describe(name: str, collector: _Collector) -> dict[str, Any]:
     tokens, its_plan = collector.tokens, collector.plan
+    assert tokens is not None  # the model has run
 
     def packed(part: str) -> str:
         array = np.stack([getattr(layer, part) for layer in collector.layers])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -24,7 +25,7 @@ FORMATS = ('png', 'svg', 'pdf')
 #: Okabe and Ito's colours, which colour-blind readers can tell apart; the markers differ too.
 _COLOURS = ('#0072B2', '#D55E00', '#009E73', '#CC79A7')
 _MARKERS = ('o', 's', '^', 'D')
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     'font.size': 9,
     'axes.titlesize': 10,
     'axes.spines.top': False,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -15,7 +16,12 @@ from ..fileio.safe_text import figure_text
 from .maps import LayerMaps, Query, normalise
 from .overlay import COLOURS, overlay
 
-_STYLE = {'font.size': 7.5, 'axes.titlesize': 7.5, 'svg.fonttype': 'none', 'svg.hashsalt': 'cb_mm'}
+_STYLE: dict[Any, Any] = {
+    'font.size': 7.5,
+    'axes.titlesize': 7.5,
+    'svg.fonttype': 'none',
+    'svg.hashsalt': 'cb_mm',
+}
 
 
 def heads_figure(
@@ -158,7 +164,9 @@ def mark_query(axes: Axes, query: Query, maps: LayerMaps, size: tuple[int, int])
     if query.kind != 'pixel':
         return
     tokens = maps.tokens
-    row, column = tokens.cell(query.token(tokens, size))
+    token = query.token(tokens, size)
+    assert token is not None  # a pixel lies in a patch
+    row, column = tokens.cell(token)
     height, width = (
         patch * whole / seen
         for patch, whole, seen in zip(tokens.patch, size, tokens.image, strict=True)

@@ -137,10 +137,8 @@ def read_maps(
 def mean_row(layer: LayerAttention) -> torch.Tensor:
     """Return the mean of the rows of all spatial tokens of the first image, (heads, tokens)."""
     prefix = len(layer.tokens.prefix)
-    total: torch.Tensor | float = 0.0
-    for which, rows in layer.chunks():
-        total = total + rows[0, :, max(prefix - which.start, 0) :].sum(1)
-    return total / (layer.tokens.grid[0] * layer.tokens.grid[1])
+    total = sum(rows[0, :, max(prefix - which.start, 0) :].sum(1) for which, rows in layer.chunks())
+    return torch.as_tensor(total) / (layer.tokens.grid[0] * layer.tokens.grid[1])
 
 
 def normalise(values: np.ndarray, threshold: float = 0.0) -> np.ndarray:

@@ -120,8 +120,7 @@ def _project_timm(
             f'{SUPPORTED}, on tokens (batch, tokens, channels).'
         )
     q, k, v = _heads(module, x)
-    q = getattr(module, 'q_norm', nn.Identity())(q)
-    k = getattr(module, 'k_norm', nn.Identity())(k)
+    q, k = _part(module, 'q_norm')(q), _part(module, 'k_norm')(k)
     if rope is not None:
         q, k = (_rotate(module, y, rope).type_as(v) for y in (q, k))
     repeats = module.num_heads // k.shape[1]
@@ -135,13 +134,18 @@ def _project_timm(
     gate = getattr(module, 'gate', None)
 
     def finish(mixed: Tensor, rows: slice | Tensor) -> Tensor:
-        mixed = getattr(module, 'norm', nn.Identity())(mixed)
+        mixed = _part(module, 'norm')(mixed)
         if gate is not None:
             mixed = mixed * gate(x[:, rows]).sigmoid()
         return module.proj(mixed)
 
     scale = getattr(module, 'scale', q.shape[-1] ** -0.5)
     return Projection(q.float() * scale, k.float(), v, bias, finish)
+
+
+def _part(module: nn.Module, name: str) -> nn.Module:
+    """Return a part that only some models have, or one that changes nothing."""
+    return getattr(module, name, nn.Identity())
 
 
 def _heads(module: nn.Module, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -152,7 +156,8 @@ def _heads(module: nn.Module, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             bias = torch.cat([module.q_bias, module.k_bias, module.v_bias])
         qkv = F.linear(x, module.qkv.weight, bias)
         qkv = qkv.reshape(batch, tokens, 3, module.num_heads, -1).permute(2, 0, 3, 1, 4)
-        return tuple(qkv.unbind(0))
+        q, k, v = qkv.unbind(0)
+        return q, k, v
     width = module.q_proj.out_features // module.num_heads
     return tuple(
         getattr(module, f'{name}_proj')(x).reshape(batch, tokens, -1, width).transpose(1, 2)

@@ -22,7 +22,9 @@ def write_json(path: Path, content: Any) -> Path:
 
 def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> Path:
     """Write a table atomically; numbers that are not finite are left empty."""
-    return write_atomically(path, csv_text([header, *(map(plain, row) for row in rows)]))
+    return write_atomically(
+        path, csv_text([header, *([plain(item) for item in row] for row in rows)])
+    )
 
 
 def plain(value: Any) -> Any:

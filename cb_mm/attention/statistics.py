@@ -158,7 +158,7 @@ def scale_statistics(model: nn.Module) -> list[ScaleStatistics]:
     """Return statistics of every CB_S of a model, in order; empty where there is none."""
     from ..models.broadcast.context_broadcast import ScaledContextBroadcast
 
-    found = []
+    found: list[ScaleStatistics] = []
     for name, module in model.named_modules():
         if isinstance(module, ScaledContextBroadcast):
             scale = module.scale.detach().double().cpu()

@@ -104,7 +104,7 @@ class TokenWatcher:
     def _look(self, patches: nn.Module, args: tuple, output: Any) -> None:
         if not (args and isinstance(args[0], Tensor) and args[0].ndim == 4):
             return
-        image = tuple(args[0].shape[2:])
+        image = (args[0].shape[2], args[0].shape[3])
         grid = _grid_of(patches, image, output)
         if grid is not None:
             self._seen[patches] = _Seen(grid, image)
@@ -135,7 +135,7 @@ class TokenWatcher:
                 'with dropped patches cannot be shown on the image.'
             )
         image = seen.image if seen else (grid[0], grid[1])
-        patch = tuple(-(-size // cells) for size, cells in zip(image, grid, strict=True))
+        patch = (-(-image[0] // grid[0]), -(-image[1] // grid[1]))
         own = getattr(patch_module(owner), 'patch_size', None) if owner is not None else None
         if isinstance(own, (tuple, list)) and not self.grid:
             patch = (int(own[0]), int(own[1]))
@@ -164,7 +164,8 @@ def _grid_of(patches: nn.Module, image: tuple[int, int], output: Any) -> tuple[i
         return int(rows), int(columns)
     if isinstance(output, Tensor) and output.ndim == 4:
         channels_last = getattr(getattr(patches, 'output_fmt', None), 'value', '') == 'NHWC'
-        return tuple(output.shape[1:3] if channels_last else output.shape[2:])
+        rows, columns = output.shape[1:3] if channels_last else output.shape[2:]
+        return rows, columns
     if hasattr(patches, 'dynamic_feat_size'):
         return tuple(patches.dynamic_feat_size(image))
     return tuple(patches.grid_size) if getattr(patches, 'grid_size', None) else None

@@ -150,7 +150,7 @@ def _require_stored(archive: zipfile.ZipFile, stream: BinaryIO, size: int) -> No
 def _read_part(archive: zipfile.ZipFile, part: zipfile.ZipInfo) -> torch.Tensor:
     """Return the bytes of a part whose checksum is right: Python compares it at the end."""
     buffer = torch.empty(part.file_size, dtype=torch.uint8)
-    view, position = memoryview(buffer.numpy()), 0
+    view, position = memoryview(buffer.numpy().data), 0
     with archive.open(part) as stream:
         while chunk := stream.read(_CHUNK):
             view[position : position + len(chunk)] = chunk

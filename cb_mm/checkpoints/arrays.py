@@ -73,7 +73,8 @@ def fill_array(array: np.ndarray, state: Any) -> None:
     ):
         raise Refused('is damaged: an array does not have the bytes that its size needs')
     _require_text(dtype, data)
-    array.__setstate__((1, shape, dtype, fortran is True, data))
+    own_state: Any = (1, shape, dtype, fortran is True, data)
+    array.__setstate__(own_state)
 
 
 def scalar(dtype: Any, data: Any = None) -> np.generic:

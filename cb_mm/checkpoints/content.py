@@ -68,7 +68,7 @@ def _add(total: list[int], child: tuple[int, int]) -> None:
 
 def _children(item: Any) -> list[Any] | None:
     if isinstance(item, OrderedDict) and not _is_metadata(getattr(item, '_metadata', {})):
-        del item._metadata
+        del vars(item)['_metadata']
     if isinstance(item, dict):
         return [*item.values()]
     if isinstance(item, (list, tuple)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import zipfile
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO
 
 from numpy.lib import format as npy
 
@@ -74,7 +74,7 @@ def _shapes(archive: zipfile.ZipFile, size: int) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def _header(stream: BinaryIO) -> tuple[tuple[int, ...], int]:
+def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], int]:
     """Return the shape of an array, and how many bytes follow."""
     version = npy.read_magic(stream)
     read = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}.get(version)

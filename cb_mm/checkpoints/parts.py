@@ -157,7 +157,7 @@ class CheckpointParts:
             vars(item).update(state)
         elif type(item) is OrderedDict and type(state) is dict and all(map(_is_text, state)):
             if '_metadata' in state:  # of Module.state_dict
-                item._metadata = state['_metadata']
+                vars(item)['_metadata'] = state['_metadata']
         else:
             raise Refused(f'gives a state to a {type(item).__name__}')
 

@@ -161,7 +161,7 @@ def _check_settings(file: str, trained: Provenance, own: Provenance, only: str =
     ]
     orders = (trained.channel_order, own.channel_order)
     if not only and None not in orders and orders[0] != orders[1]:
-        found.insert(0, ('data_preprocessor.channel_order', *map(str, orders)))
+        found.insert(0, ('data_preprocessor.channel_order', str(orders[0]), str(orders[1])))
     if not found:
         return
     # The number of heads says more than the scale that follows from it.
@@ -269,7 +269,7 @@ def _settings_in(record: Mapping[str, Any]) -> Settings:
 def _normalization(preprocessor: Any) -> tuple[tuple[float, ...], tuple[float, ...]]:
     values = []
     for name in ('mean', 'std'):
-        tensor = getattr(preprocessor, name, None)
+        tensor: Any = getattr(preprocessor, name, None)
         flat = tensor.flatten().tolist() if hasattr(tensor, 'flatten') else ()
         values.append(tuple(round(float(value), 4) for value in flat))
     return values[0], values[1]

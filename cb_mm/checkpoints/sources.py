@@ -109,9 +109,9 @@ def read_npz(path: Path) -> dict[str, torch.Tensor]:
             f'checkpoint {path} is not the .npz of a plain Vision Transformer ({error!r}). It '
             f'holds e.g. {", ".join(sorted(shapes)[:3])}.'
         ) from error
-    heads = [key for key in shapes if re.search(r'(^|/)(head|pre_logits|MAPHead_0)/', key)]
+    heads = (re.search(r'(?:^|/)((head|pre_logits|MAPHead_0)/.*)', key) for key in shapes)
     # Only their names matter: the report says that they were left out.
-    spare = {re.search(r'(head|pre_logits|MAPHead_0)/.*', key)[0]: torch.empty(0) for key in heads}
+    spare = {found[1]: torch.empty(0) for found in heads if found}
     return {**model.state_dict(), **spare}
 
 

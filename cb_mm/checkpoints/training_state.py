@@ -55,7 +55,7 @@ def require_resumable(content: Mapping[str, Any], file: str | Path) -> None:
 
 
 def _is_count(value: Any, most: int = 2**62) -> bool:
-    return isinstance(value, (int, np.integer)) and 0 <= value < most
+    return isinstance(value, (int, np.integer)) and 0 <= int(value) < most
 
 
 def _are_schedulers(value: Any) -> bool:
@@ -96,8 +96,9 @@ def require_optimizer_fit(optimizer: Optimizer, saved: Any, file: str | Path) ->
 
 def _members(group: Any) -> list[Any]:
     members = group.get('params') if isinstance(group, dict) else None
-    known = isinstance(members, list) and all(isinstance(index, int) for index in members)
-    return members if known else []
+    if isinstance(members, list) and all(isinstance(index, int) for index in members):
+        return members
+    return []
 
 
 def _alike(own: Any, saved: Any) -> bool:

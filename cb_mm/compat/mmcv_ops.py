@@ -262,6 +262,7 @@ def _guarded_op_imports(module: ModuleType) -> Iterator[tuple[str, str, str]]:
         return
     for block in (node for node in ast.parse(text).body if isinstance(node, ast.Try)):
         for line in block.body:
-            if isinstance(line, ast.ImportFrom) and (line.module or '').startswith('mmcv.ops'):
+            source = line.module or '' if isinstance(line, ast.ImportFrom) else ''
+            if isinstance(line, ast.ImportFrom) and source.startswith('mmcv.ops'):
                 for item in line.names:
-                    yield line.module, item.name, item.asname or item.name
+                    yield source, item.name, item.asname or item.name

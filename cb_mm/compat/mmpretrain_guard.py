@@ -15,8 +15,8 @@ _REMOVED = 'find_pruneable_heads_and_indices'
 
 def install() -> None:
     """Switch mmpretrain's language models off where they could not be imported."""
-    folders = [_folder(name) for name in ('mmpretrain', 'transformers')]
-    if None not in folders and not _fit(*folders):
+    mmpretrain, transformers = _folder('mmpretrain'), _folder('transformers')
+    if mmpretrain and transformers and not _fit(mmpretrain, transformers):
         from mmpretrain.utils import dependency
 
         dependency.WITH_MULTIMODAL = False

@@ -28,8 +28,10 @@ def building(config: Config | str) -> Iterator[None]:
     except Exception as error:  # any class may refuse its arguments in any way
         if isinstance(error, OSError) and (error.filename or cannot_write(error)):
             raise
-        whole = not isinstance(config, str)
-        name, part = (config.filename, part_at_work(error, config)) if whole else (config, '')
+        if isinstance(config, str):
+            name, part = config, ''
+        else:
+            name, part = config.filename, part_at_work(error, config)
         raise UserError(f'config {name}: {explain(error, part)}') from error
 
 
@@ -102,5 +104,5 @@ def _arguments(name: str) -> set[str]:
         built: Any = one.module_dict.get(name)
         for base in inspect.getmro(built) if inspect.isclass(built) else ():
             if '__init__' in vars(base):
-                found |= set(inspect.signature(base.__init__).parameters) - {'self'}
+                found |= set(inspect.signature(vars(base)['__init__']).parameters) - {'self'}
     return found

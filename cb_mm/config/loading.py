@@ -101,7 +101,8 @@ def _find_syntax_error(path: Path) -> tuple[Path, int | None, str] | None:
     for statement in tree.body:
         if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == '_base_':
             for node in ast.walk(statement.value):
-                base = path.parent / node.value if isinstance(node, ast.Constant) else None
+                named = node.value if isinstance(node, ast.Constant) else None
+                base = path.parent / named if isinstance(named, str) else None
                 found = _find_syntax_error(base) if base and base.is_file() else None
                 if found:
                     return found
@@ -179,7 +180,7 @@ def _arguments(node: dict, scope: str, path: list[str]) -> set[str] | None:
     for base in built.__mro__:
         if '__init__' not in vars(base):
             continue
-        parameters = inspect.signature(base.__init__).parameters.values()
+        parameters = inspect.signature(vars(base)['__init__']).parameters.values()
         names |= {p.name for p in parameters}
         if not any(p.kind is p.VAR_KEYWORD for p in parameters):
             return names

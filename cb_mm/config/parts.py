@@ -70,7 +70,7 @@ def _frames(error: BaseException | None) -> Iterator[Any]:
         chain.append(error)
         error = error.__cause__ or error.__context__
     for one in reversed(chain):
-        frames, trace = [], one.__traceback__  # type: list, TracebackType | None
+        frames, trace = [], one.__traceback__
         while trace is not None:
             frames.append(trace.tb_frame)
             trace = trace.tb_next

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any
 
 from ..errors import UserError
@@ -88,7 +88,7 @@ def _insert(steps: list, transform_cfg: Mapping[str, Any], after: re.Pattern) ->
         if isinstance(step, (list, tuple)):  # one of several sub-pipelines
             step, count = _insert(list(step), transform_cfg, after)
             found += count
-        elif isinstance(step, Mapping) and isinstance(step.get('transforms'), (list, tuple)):
+        elif isinstance(step, MutableMapping) and isinstance(step.get('transforms'), (list, tuple)):
             step['transforms'], count = _insert(list(step['transforms']), transform_cfg, after)
             found += count
         result.append(step)

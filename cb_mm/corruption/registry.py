@@ -12,13 +12,15 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from ..errors import UserError
 
 #: image (uint8 RGB, H x W x 3), level, generator -> new image of the same shape and type
-ImageFunction = Callable[[np.ndarray, float, np.random.Generator], np.ndarray]
+#: Corruptions without chance are called with None for the generator.
+ImageFunction = Callable[[np.ndarray, float, np.random.Generator | None], np.ndarray]
 
 SEVERITIES = (1, 2, 3, 4, 5)
 
@@ -57,7 +59,7 @@ class Corruption:
     imagenet_c: str | None = 'common'
     paper: tuple[float, ...] = ()
 
-    def check_level(self, level: object) -> float:
+    def check_level(self, level: Any) -> float:
         """Return the level as a float; raise a UserError if it is not a number or out of range."""
         number = isinstance(level, (int, float, np.integer, np.floating))
         if isinstance(level, bool) or not number or not self.low <= float(level) <= self.high:

@@ -6,6 +6,7 @@ import hashlib
 import os
 import posixpath
 from collections.abc import Sequence
+from typing import Any
 
 import cv2
 import numpy as np
@@ -87,7 +88,7 @@ class ImageCorruption(BaseTransform):
 
     def transform(self, results: dict) -> dict:
         """Replace ``results['img']``; the old array is left as it was."""
-        image = results.get('img')
+        image: Any = results.get('img')
         where = f'ImageCorruption({self.name}), image {results.get("img_path") or "without path"}'
         _check(image, where)
         _leave_threads_of_parent()

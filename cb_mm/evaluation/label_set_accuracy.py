@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import pkgutil
 import re
 from collections.abc import Sequence
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ class LabelSetAccuracy(Accuracy):
     ) -> None:
         super().__init__(topk=topk, **kwargs)
         self.present_only = present_only
-        self.real_labels = read_real_labels(real_labels) if real_labels else None
+        self.real_labels: Any = read_real_labels(real_labels) if real_labels else None
 
     def process(self, data_batch: Any, data_samples: Sequence[dict]) -> None:
         """Keep the scores and the true labels of every image of a batch."""
@@ -87,7 +87,7 @@ class LabelSetAccuracy(Accuracy):
 def read_real_labels(source: str) -> list[list[int]]:
     """Return the labels of ImageNet-ReaL, from its file or from timm's copy ('timm')."""
     if source == 'timm':
-        text = pkgutil.get_data('timm.data', '_info/imagenet_real_labels.json').decode()
+        text = (resources.files('timm.data') / '_info/imagenet_real_labels.json').read_text()
     else:
         path = Path(source).expanduser()
         if not path.is_file():

@@ -15,7 +15,7 @@ from ..errors import UserError
 try:
     import fcntl
 except ImportError:  # Windows: the process that the file names is looked up instead
-    fcntl = None
+    fcntl = None  # type: ignore[assignment]
 
 NAME = '.lock'
 #: The open files that hold a folder for this process.

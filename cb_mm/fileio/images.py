@@ -65,5 +65,6 @@ def to_tensor(
         to_rgb: Whether the model sees RGB; otherwise BGR.
     """
     channels = image if to_rgb else image[..., ::-1]
-    values = (channels.astype(np.float32) - np.float32(mean)) / np.float32(std)
+    offset, scale = np.asarray(mean, np.float32), np.asarray(std, np.float32)
+    values = (channels.astype(np.float32) - offset) / scale
     return torch.from_numpy(np.ascontiguousarray(values.transpose(2, 0, 1)))[None]

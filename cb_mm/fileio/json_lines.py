@@ -185,6 +185,7 @@ class RecordFile:
 
     def _write(self, record: Mapping[str, Any]) -> None:
         line = json.dumps(record, allow_nan=False, ensure_ascii=False) + '\n'
+        assert self._stream is not None  # opened by the constructor
         try:
             self._stream.write(line.encode())
             self._stream.flush()

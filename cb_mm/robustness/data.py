@@ -67,13 +67,13 @@ class SweepCorruption(BaseTransform):
         if corruption is None:
             return results
         results = corruption(results)
-        if self.save_to and self.job.repeat == 0:
+        if self.save_to and self.job is not None and self.job.repeat == 0:
             file = Path(self.save_to) / self.job.cell.key / self.picture
             write_picture(file, results['img'], self.channel_order)
         return results
 
     def _corruption(self) -> ImageCorruption | None:
-        if self._built[0] != self.job:
+        if self.job is not None and self._built[0] != self.job:
             config = self.job.cell.transform_cfg(self.seed, self.job.repeat)
             if config is not None:
                 config = {key: value for key, value in config.items() if key != 'type'}
@@ -116,7 +116,7 @@ class SweepDataset(Dataset):
     ) -> None:
         corruption = dict(type='SweepCorruption', seed=seed, save_to=save_to)
         self.dataset = DATASETS.build(corrupt_dataset_cfg(config, corruption))
-        self.truth = DATASETS.build(truth_config) if truth_config else None
+        self.truth: Any = DATASETS.build(truth_config) if truth_config else None
         steps = [step for steps in step_lists(self.dataset) for step in steps]
         loaders = steps + [step for steps in step_lists(self.truth) for step in steps]
         self.corruptions = [step for step in steps if isinstance(step, SweepCorruption)]
@@ -180,6 +180,7 @@ class JobBatches:
 
     def __iter__(self) -> Iterator[list[tuple[int, Job]]]:
         for batch in self.batches:
+            assert self.job is not None  # set before the loader starts
             yield [(index, self.job) for index in batch]
 
 

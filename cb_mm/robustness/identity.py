@@ -190,7 +190,7 @@ def _known_content(path: Any, needed: bool) -> str | None:
     if not isinstance(path, (str, os.PathLike)):
         return None
     try:
-        return content_digest(path)
+        return content_digest(Path(path))
     except OSError as error:
         if not needed:
             return None

@@ -68,10 +68,11 @@ class StoredLoader:
         key = self._key(results)
         array = self.store.get(key) if key else None
         if array is None:
-            results = self._load(results)
-            if key and results is not None:
-                self.store.keep(key, results['img' if self.loads_image else 'gt_seg_map'])
-        elif self.loads_image:
+            loaded = self._load(results)
+            if key and loaded is not None:
+                self.store.keep(key, loaded['img' if self.loads_image else 'gt_seg_map'])
+            return loaded
+        if self.loads_image:
             results['img'] = array
             results['img_shape'] = results['ori_shape'] = array.shape[:2]
         else:

@@ -150,7 +150,7 @@ def _add_iou(metric: Any, results: list, scores: Scores) -> None:
         name = key if key == 'aAcc' else f'm{key}'
         scores.metrics[prefix + name] = float(np.nanmean(values) * 100)
         if key != 'aAcc':
-            percent = (np.float64(values) * 100).tolist()
+            percent = (np.asarray(values, np.float64) * 100).tolist()
             scores.per_class[prefix + key] = _named(metric.dataset_meta['classes'], percent)
     # In one image, the classes that occur in the truth or the prediction count.
     image_iou, image_accuracy = [], []

@@ -110,8 +110,15 @@ def _draw_bars(
                 axis.errorbar(mean, place, xerr=half, color='black', capsize=2.5, lw=1, zorder=5)
             text = f'{mean:.2f} ± {half:.2f}' if half else f'{mean:.2f}'
             ground = dict(facecolor='white', edgecolor='none', pad=0.4)  # over the clean line
-            end = dict(xy=(mean + half, place), xytext=(5, 0), textcoords='offset points')
-            axis.annotate(text, **end, va='center', fontsize=7.5, bbox=ground)
+            axis.annotate(
+                text,
+                xy=(mean + half, place),
+                xytext=(5, 0),
+                textcoords='offset points',
+                va='center',
+                fontsize=7.5,
+                bbox=ground,
+            )
             longest, lowest = max(longest, mean + half), min(lowest, mean - half)
         clean = _value(model, 'clean', name)
         if clean:

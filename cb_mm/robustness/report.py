@@ -100,7 +100,7 @@ def _cell_key(record: Mapping[str, Any]) -> str:
 def _summarize_cell(key: str, records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     records = sorted(records, key=lambda record: record['repeat'])
     first = records[0]
-    metrics = {}
+    metrics: dict[str, dict[str, Any]] = {}
     for name in first['metrics']:
         values = [record['metrics'].get(name) for record in records]
         if any(value is None for value in values):  # no object of this size, no such class
@@ -183,16 +183,18 @@ def compare(results: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, A
     same_seed = results['identity']['seed'] == other['identity']['seed']
     rows = []
     for cell in results['cells']:
-        twin = theirs.get(cell['key'])
-        for name in names if twin else ():
+        if cell['key'] not in theirs:
+            continue
+        twin = theirs[cell['key']]
+        for name in names:
             ours, their = ({**one['metrics'][name]} for one in (cell, twin))
             if ours['mean'] is None or their['mean'] is None:
                 continue
-            sides = [
+            this, that = (
                 dict(zip(one['repeats'], one['metrics'][name]['values'], strict=True))
                 for one in (cell, twin)
-            ]
-            gap = difference(*sides, same_noise=cell['random'] and same_seed)
+            )
+            gap = difference(this, that, same_noise=cell['random'] and same_seed)
             rows.append(
                 {
                     'key': cell['key'],

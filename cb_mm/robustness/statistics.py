@@ -43,7 +43,7 @@ class Summary:
     @property
     def half_width(self) -> float | None:
         """The value after ±: half of the interval; None when there is no interval."""
-        return None if self.high is None else (self.high - self.low) / 2
+        return None if self.low is None or self.high is None else (self.high - self.low) / 2
 
 
 def summarize(values: Sequence[float], confidence: float = CONFIDENCE) -> Summary:
@@ -128,12 +128,14 @@ class Difference:
     @property
     def half_width(self) -> float | None:
         """Half of the interval; None when there is no interval."""
-        return None if self.high is None else (self.high - self.low) / 2
+        return None if self.low is None or self.high is None else (self.high - self.low) / 2
 
     @property
     def clear(self) -> bool | None:
         """Whether the interval leaves out zero; None when there is no interval."""
-        return None if self.high is None else not self.low <= 0 <= self.high
+        if self.low is None or self.high is None:
+            return None
+        return not self.low <= 0 <= self.high
 
 
 def difference(

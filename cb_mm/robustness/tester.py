@@ -104,7 +104,7 @@ class ModelUnderTest:
             outputs = self._predict(batch)
             evaluator.process(numbers[0], batch, outputs)
             if self.show_to and job.repeat == 0:
-                self._show(job, numbers, batch['inputs'], outputs)
+                self._show(self.show_to, job, numbers, batch['inputs'], outputs)
             progress(len(numbers))
         return evaluator.evaluate(get_rank() == 0)
 
@@ -125,22 +125,26 @@ class ModelUnderTest:
         self, job: Job, numbers: Sequence[int], inputs: Sequence[torch.Tensor], truths: Sequence
     ) -> list[torch.Tensor]:
         """Attack each image separately, so that its batch does not matter."""
-        attacked = []
+        epsilon = job.cell.level
+        assert epsilon is not None  # an attack has one
+        attacked: list[torch.Tensor] = []
         for number, image, truth in zip(numbers, inputs, truths, strict=True):
             device = next(self.model.parameters()).device
             # The seed leaves ε out: the loss draws the same boxes for every ε.
             seed = derive_seed(self.seed, FGSM, self.dataset.names[number])
-            attacked.append(fgsm(self.model, image.to(device), truth, job.cell.level, seed))
+            attacked.append(fgsm(self.model, image.to(device), truth, epsilon, seed))
             if self.save_to:
                 picture = seen_image(attacked[-1], self.dataset.channel_order)
                 write_picture(self.picture(self.save_to, job, number), picture, 'rgb')
         return attacked
 
-    def _show(self, job: Job, numbers: Sequence[int], inputs: Any, outputs: Sequence[Any]) -> None:
+    def _show(
+        self, folder: str, job: Job, numbers: Sequence[int], inputs: Any, outputs: Sequence[Any]
+    ) -> None:
         for number, image, output in zip(numbers, inputs, outputs, strict=True):
             seen = seen_image(image, self.dataset.channel_order)
             drawn = draw_prediction(seen, output, self.dataset.metainfo)
-            write_picture(self.picture(self.show_to, job, number), drawn, 'rgb')
+            write_picture(self.picture(folder, job, number), drawn, 'rgb')
 
     def picture(self, folder: str | Path, job: Job, number: int) -> Path:
         """Return where the picture of an image under a corruption goes."""

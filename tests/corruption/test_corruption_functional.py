@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_up_picture import damage, rng, scene
 from matplotlib.colors import hsv_to_rgb, rgb_to_hsv
 from scipy import ndimage, stats
 
@@ -29,20 +30,6 @@ CASES = [(name, severity) for name in NAMES for severity in SEVERITIES]
 NOT_RISING = {('glass_blur', 2), ('glass_blur', 4), ('fog', 4), ('frost', 4), ('saturate', 3)}
 
 
-def rng(seed: int = 0) -> np.random.Generator:
-    return np.random.default_rng(seed)
-
-
-def scene(height: int = 97, width: int = 131) -> np.ndarray:
-    """A made-up picture with smooth parts, edges, texture, black and white."""
-    y, x = np.mgrid[:height, :width]
-    image = np.stack([127 + 100 * np.sin(x / 17), 255 * y / height, 200 - x % 50], -1)
-    image[height // 3 : height // 2, width // 4 : width // 2] = (250, 30, 20)
-    image[height // 2 :, width // 2 :] += rng(9).normal(0, 20, 3)
-    image[-9:, :9], image[:9, -9:] = 0, 255
-    return np.clip(image, 0, 255).astype(np.uint8)
-
-
 def ramp(rows: int = 4096) -> np.ndarray:
     """Every grey level ``3 * rows`` times: rows x 256 x 3."""
     return np.broadcast_to(np.arange(256, dtype=np.uint8)[None, :, None], (rows, 256, 3)).copy()
@@ -50,10 +37,6 @@ def ramp(rows: int = 4096) -> np.ndarray:
 
 def psnr(squared_errors: list[float]) -> float:
     return 10 * np.log10(255**2 / np.mean(squared_errors))
-
-
-def damage(image: np.ndarray, changed: np.ndarray) -> float:
-    return float(np.mean((changed.astype(float) - image) ** 2))
 
 
 @pytest.fixture(scope='module')

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from test_corruption_functional import damage, rng, scene
+from made_up_picture import damage, rng, scene
 
 from cb_mm.corruption import CORRUPTIONS, SEVERITIES, SUITES, corrupt, functional
 from cb_mm.corruption.functional import blur, weather

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from forked import Done, Forked, run
-from test_train import assert_same
+from run_files import assert_same
 from tool import SMALL_MASK_RCNN, SMALL_UPERNET, main_of, write_config
 
 from cb_mm.checkpoints.read import read_checkpoint

@@ -8,7 +8,7 @@ import re
 
 import numpy as np
 import pytest
-from test_robustness_report import table9
+from written_records import table9
 
 from cb_mm.attention.figures import entropy_figure, save
 from cb_mm.attention.map_figures import grid_figure, heads_figure

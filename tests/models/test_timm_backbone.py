@@ -8,13 +8,13 @@ import re
 import pytest
 import timm
 import torch
+from detection_sample import sample
 from mmdet.structures import DetDataSample
 from mmengine.config import Config
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS, DefaultScope
 from mmengine.structures import InstanceData, PixelData
 from mmseg.structures import SegDataSample
-from test_mask_rcnn import sample
 from tool import CONFIGS
 from torch import Tensor, nn
 

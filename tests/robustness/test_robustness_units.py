@@ -10,7 +10,7 @@ import pytest
 import torch
 from mmengine.evaluator import BaseMetric
 from robustness_models import SmallModel, records
-from test_robustness_report import record, table9
+from written_records import record, table9
 
 from cb_mm.robustness import SweepOptions, sweep, write_report
 from cb_mm.robustness.metrics import JobEvaluator

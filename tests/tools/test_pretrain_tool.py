@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from test_train import assert_same, logged
+from run_files import assert_same, logged
 from tiny_imagenet import SYNSETS, small_steps, write_imagenet, write_pictures
 from tool import CONFIGS, config_file, main_of, run
 

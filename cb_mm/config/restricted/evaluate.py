@@ -169,8 +169,8 @@ class Evaluator:
         if isinstance(holder, dict):
             known = index in holder
         else:
-            known = isinstance(holder, (str, list, tuple)) and isinstance(index, int)
-            known = known and -len(holder) <= index < len(holder)
+            fits = isinstance(holder, (str, list, tuple)) and isinstance(index, int)
+            known = fits and index in range(-len(holder), len(holder))
         if not known:
             raise Refusal(node, f'"{words(node)}" does not exist')
         return holder[index]

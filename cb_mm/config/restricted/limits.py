@@ -47,7 +47,7 @@ def count_values(content: Any, most: int = MAX_VALUES, depth: int = MAX_DEPTH) -
         children = _children(value)
         if children_done:
             open_.discard(id(value))
-            sizes = [counted[id(child)] for child in children]
+            sizes = [counted[id(child)] for child in children or ()]
             total = 1 + sum(size for size, _ in sizes)
             deep = 1 + max((levels for _, levels in sizes), default=0)
             if total > most:
@@ -65,7 +65,7 @@ def count_values(content: Any, most: int = MAX_VALUES, depth: int = MAX_DEPTH) -
                 continue
             open_.add(id(value))
             waiting.append((value, True))
-            waiting += [(child, False) for child in children]
+            waiting += [(child, False) for child in children or ()]
     return counted[id(content)][0]
 
 

@@ -32,7 +32,7 @@ def smooth(
     The sums are in float32 and rounded once, unlike those of cv2.GaussianBlur, which rounds the
     weights of a uint8 image to 1/256 and is then up to 1.3 grey levels off.
     """
-    along_y, along_x = (sigma, sigma) if np.isscalar(sigma) else sigma
+    along_y, along_x = sigma if isinstance(sigma, tuple) else (sigma, sigma)
     kernels = [gaussian_kernel(s, truncate).astype(np.float32) for s in (along_x, along_y)]
     return cv2.sepFilter2D(image, -1, *kernels, borderType=border)
 

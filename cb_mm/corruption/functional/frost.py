@@ -33,7 +33,7 @@ _LIGHT = np.array([[-2, -1, 0], [-1, 0, 1], [0, 1, 2]], np.float32)  # from the 
 def frost(image: np.ndarray, level: float, rng: np.random.Generator) -> np.ndarray:
     """Mix the image with a sheet of ice crystals."""
     kept, added = _FROST[int(level) - 1]
-    return cv2.addWeighted(image, kept, ice_sheet(*image.shape[:2], rng), added, 0)
+    return cv2.addWeighted(image, kept, ice_sheet(image.shape[0], image.shape[1], rng), added, 0)
 
 
 def ice_sheet(height: int, width: int, rng: np.random.Generator) -> np.ndarray:

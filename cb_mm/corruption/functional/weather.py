@@ -20,7 +20,7 @@ def fog(image: np.ndarray, level: float, rng: np.random.Generator) -> np.ndarray
     amount, fading = _FOG[int(level) - 1]
     brightest = float(image.max())
     scale = brightest / (brightest + 255 * amount)
-    veil = cloud(*image.shape[:2], fading, rng)
+    veil = cloud(image.shape[0], image.shape[1], fading, rng)
     veil = cv2.convertScaleAbs(veil, alpha=255 * amount * scale)
     return cv2.addWeighted(image, scale, cv2.merge([veil] * 3), 1, 0)
 

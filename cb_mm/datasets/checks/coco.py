@@ -124,7 +124,7 @@ def _check_images(
         file = Path(split, record['file_name'])
         for kind, message in facts.findings:
             report.add(kind, file, message)
-        stated = (record.get('width'), record.get('height'))
+        stated: Any = (record.get('width'), record.get('height'))
         if turned_apart(facts, stated if None not in stated else None):
             report.add('orientation', file, f'has the EXIF orientation {facts.orientation}')
         elif facts.size and None not in stated and facts.size != stated:

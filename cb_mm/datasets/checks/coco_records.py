@@ -76,7 +76,8 @@ def check_annotation_record(
         yield 'json-record', f'{who}: no {", ".join(missing)}'
     if 'id' in record and not is_id(record['id']):
         yield 'json-record', f'{who}: the id must be a whole number'
-    image_id, category = record.get('image_id'), record.get('category_id')
+    image_id: Any = record.get('image_id')
+    category = record.get('category_id')
     if 'category_id' in record and not (is_id(category) and category in categories):
         yield 'unknown-category', f'{who}: category_id {_short(category)} is not in the file'
     if 'iscrowd' in record and record['iscrowd'] not in (0, 1):

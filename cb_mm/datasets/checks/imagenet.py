@@ -74,7 +74,7 @@ def _check_classes(
     except UserError as error:
         report.add('class-unknown', shown, str(error))
         return names
-    top = max(labels, key=labels.get)
+    top = max(labels, key=lambda name: labels[name])
     if num_classes is not None and labels[top] >= num_classes:
         message = f'its label is {labels[top]}, but the model has {num_classes} classes'
         report.add('class-count', shown / top, message)

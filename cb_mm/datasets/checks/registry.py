@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+from collections.abc import Callable
 from typing import Any
 
 from ...errors import UserError
@@ -25,7 +26,11 @@ __all__ = [
 ]
 
 #: data set -> its check
-CHECKS = {'ade20k': check_ade20k, 'coco': check_coco, 'imagenet': check_imagenet}
+CHECKS: dict[str, Callable[..., Report]] = {
+    'ade20k': check_ade20k,
+    'coco': check_coco,
+    'imagenet': check_imagenet,
+}
 
 
 def check(dataset: str, root: str | os.PathLike, **options: Any) -> Report:

@@ -20,7 +20,6 @@ from mmengine.dataset import DefaultSampler, InfiniteSampler
 from mmengine.hooks import Hook
 from mmengine.registry import DATA_SAMPLERS, HOOKS
 from mmengine.runner import IterBasedTrainLoop, Runner
-from torch.utils.data import DataLoader
 
 from ...fileio.safe_text import readable
 
@@ -127,7 +126,7 @@ class _ResumedIterator:
     calls `skip_iter`; here both are free, since the sampler starts in the right place.
     """
 
-    def __init__(self, dataloader: DataLoader, first: int) -> None:
+    def __init__(self, dataloader: Any, first: int) -> None:
         dataloader.sampler.skip(first * dataloader.batch_size)
         self.to_skip = first
         self.batches = iter(dataloader)

@@ -56,7 +56,7 @@ def _air(stage: Stage, elevation: np.ndarray, cover: float, drift: np.ndarray) -
     """
     elevation = elevation.astype(np.float32)[:, None]
     blend = np.clip(1.6 * elevation, 0, 1)[..., None] ** 0.7
-    low, high = (np.float32(c) for c in (stage.light.horizon, stage.light.zenith))
+    low, high = (np.asarray(c, np.float32) for c in (stage.light.horizon, stage.light.zenith))
     sky = (1 - blend) * low + blend * high
     width = stage.labels.shape[1]
     columns = (np.arange(width, dtype=np.float32) / width - 0.5)[None]
@@ -119,10 +119,9 @@ class Backdrop:
         coarse = sample_noise(0.3, 0.12 * pitch * self.z, 0.12 * pitch * self.x)
         bright = 1 + np.float32(grain) * (fine + 0.5 * coarse)
         clear = np.exp(-self.z[:, :1] / np.float32(light.haze))
-        lit = np.float32(colour) * np.float32(light.tint)
-        surface = (clear * bright)[..., None] * lit + (1 - clear)[..., None] * np.float32(
-            light.horizon
-        )
+        lit = np.asarray(colour, np.float32) * np.asarray(light.tint, np.float32)
+        far = np.asarray(light.horizon, np.float32)
+        surface = (clear * bright)[..., None] * lit + (1 - clear)[..., None] * far
         self._lay(label, region(self.x, self.z), surface)
 
     def water(self, region: Region) -> None:

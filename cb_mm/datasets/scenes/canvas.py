@@ -19,6 +19,12 @@ _TILE = 256
 RGB = tuple[float, float, float]
 
 
+def shaded(colour: RGB, light: float) -> RGB:
+    """Return a colour in more or less light."""
+    red, green, blue = colour
+    return light * red, light * green, light * blue
+
+
 @lru_cache(maxsize=16)
 def noise_tile(roughness: float) -> np.ndarray:
     """Return fractal noise that wraps around, [256, 256], mean 0 and standard deviation 1.

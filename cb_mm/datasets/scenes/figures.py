@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .canvas import RGB, Stage, bar, ellipse
+from .canvas import RGB, Stage, bar, ellipse, shaded
 from .objects import PAINTS, contact_shadow, ground_shadow
 
 SKINS: tuple[RGB, ...] = ((236, 196, 166), (196, 146, 108), (120, 82, 60), (86, 58, 44))
@@ -37,7 +37,7 @@ def _figure(stage: Stage, x: float, z: float) -> None:
         at([(0.18, 1.42), (0.28, 1.4), (0.36, 0.82), (0.26, 0.8)]),
         at([(-0.18, 1.42), (-0.28, 1.4), (-0.36, 0.82), (-0.26, 0.8)]),
     ]
-    stage.fill(arms, tuple(0.85 * c for c in top), z, 0.05)
+    stage.fill(arms, shaded(top, 0.85), z, 0.05)
     stage.fill([at([(-0.22, 1.46), (0.22, 1.46), (0.2, 0.84), (-0.2, 0.84)])], top, z, 0.05, 0.1)
     stage.fill([ellipse(px, py - 1.62 * s, 0.125 * s, 0.15 * s)], skin, z, 0.02)
     hair = ((40, 30, 24), (96, 66, 40), (180, 150, 100))[rng.integers(3)]
@@ -147,7 +147,7 @@ def fence(stage: Stage, start: tuple[float, float], end: tuple[float, float]) ->
     for x, z in line:
         px, py, s = _foot(stage, x, z)
         posts.append(bar(px - max(0.09 * s, 0.7), py - 1.2 * s, px + max(0.09 * s, 0.7), py))
-    stage.fill(posts, tuple(0.85 * c for c in paint), far, 0.1)
+    stage.fill(posts, shaded(paint, 0.85), far, 0.1)
 
 
 def balloon(stage: Stage, x: float, y: float, size: float) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .canvas import RGB, Stage, bar, ellipse
+from .canvas import RGB, Stage, bar, ellipse, shaded
 
 # A face of a box: (u, v) in 0-1, left to right and bottom to top, to world points [n, 3].
 Face = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -81,7 +81,7 @@ class Box:
     def paint(self, colour: RGB, grain: float = 0.04) -> None:
         """Paint all visible faces in one colour, each in its own light."""
         for face, light in self.faces():
-            lit = tuple(light * c for c in colour)
+            lit = shaded(colour, light)
             self.stage.fill([self.quad(face, 0, 1, 0, 1)], lit, self.z[0], grain, shade=0.05)
 
     def panes(
@@ -105,7 +105,7 @@ class Box:
                 for i in range(n)
                 for j in range(rows)
             ]
-            self.stage.fill(cells, tuple(light * c for c in colour), self.z[0], 0.05, 0.2)
+            self.stage.fill(cells, shaded(colour, light), self.z[0], 0.05, 0.2)
 
 
 def building(stage: Stage, x: tuple[float, float], z: float, depth: float, height: float) -> None:
@@ -178,7 +178,7 @@ def _body(stage: Stage, x: float, z: float, along: str, wheels: bool, lift: floa
     )
     if abs(x) > across / 2 or stage.camera.height > lift + 1.2:
         hull.paint(paint, grain=0.03)
-    cabin.paint(tuple(0.92 * c for c in paint), grain=0.03)
+    cabin.paint(shaded(paint, 0.92), grain=0.03)
     cabin.panes((46, 58, 74), 2, 1, low=0.12, high=0.95)
     if wheels:
         _wheels(stage, hull, 0.34, along)

@@ -32,8 +32,8 @@ def _street(c: Composer) -> None:
             edge = half + walk + c.between(0.3, 3) + side * x0
             c.row_of_buildings(side, edge, c.between(5, 22), 120)
         if c.chance(0.6):
-            for z in np.arange(c.between(6, 16), 60, 16):
-                c.add(z, figures.streetlight, x0 + side * (half + 0.5), float(z))
+            for z in map(float, np.arange(c.between(6, 16), 60, 16)):
+                c.add(z, figures.streetlight, x0 + side * (half + 0.5), z)
     lanes = (-0.5, 0.5) if half < 5 else (-0.75, -0.25, 0.25, 0.75)
     for _ in range(c.count(2, 6)):
         z = float(np.exp(c.between(np.log(8), np.log(60))))

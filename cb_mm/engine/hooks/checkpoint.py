@@ -79,6 +79,8 @@ class SafeCheckpointHook(CheckpointHook):
     """
 
     saved_iteration: int | None = None
+    file_backend: Any
+    last_ckpt: str | None
 
     def before_train(self, runner: Runner) -> None:
         """Tidy up after a killed run, and finish its validation."""

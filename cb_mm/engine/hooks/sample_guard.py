@@ -129,9 +129,9 @@ def load_failure(dataset: Any, index: int, error: Exception) -> LoadFailure:
     step, size = _failed_step(dataset, error)
     if step is None:
         return LoadFailure(f'{what}: {_first_line(error)}{detail}')
-    size = f' ({size[1]} x {size[0]})' if size else ''
+    shape = f' ({size[1]} x {size[0]})' if size else ''
     return LoadFailure(
-        f'{what}{size}: the step {" ".join(repr(step).split())[:_LONGEST_STEP]} of the pipeline '
+        f'{what}{shape}: the step {" ".join(repr(step).split())[:_LONGEST_STEP]} of the pipeline '
         f'fails ({_first_line(error)}). Correct its values in the config, or leave the image out.'
         f'{detail}',
         advised=True,

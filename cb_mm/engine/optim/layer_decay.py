@@ -121,7 +121,7 @@ def layer_powers(model: nn.Module) -> Iterator[tuple[str, int]]:
         # Blocks that do not train are not layers here: those after the last output never run.
         names = [(name, None) for name, p in backbone.named_parameters() if p.requires_grad]
         layers = group_with_matcher(
-            [*names, (_BEHIND, None)], backbone.group_matcher(coarse=False), reverse=True
+            iter([*names, (_BEHIND, None)]), backbone.group_matcher(coarse=False), reverse=True
         )
         for name, _ in names:
             yield prefix + name, layers[_BEHIND] - layers[name]

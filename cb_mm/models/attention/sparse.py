@@ -122,7 +122,8 @@ class _SparseAttention(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        return *_backward(*ctx.saved_tensors, grad, ctx.plan), None
+        q, k, v = ctx.saved_tensors
+        return *_backward(q, k, v, grad, ctx.plan), None
 
 
 class SparseAttention(Attention):
@@ -139,7 +140,7 @@ class SparseAttention(Attention):
         self, attention: Attention, pattern: SparsePattern, grid: TokenGrid, layer: int = 0
     ) -> None:
         nn.Module.__init__(self)
-        vars(self).update(vars(attention))
+        self.__dict__.update(vars(attention))
         if attention.attn_drop.p > 0:
             raise UserError('attn_drop_rate does not work with sparse attention: set it to 0.')
         self.pattern = pattern
@@ -180,6 +181,6 @@ class SparseAttention(Attention):
 
     def finish(self, mixed: Tensor, x: Tensor) -> Tensor:
         """Return the output (B, n, C) from mixed values of all heads (B, n, C) and the input."""
-        mixed = getattr(self, 'norm', nn.Identity())(mixed)
-        gate = getattr(self, 'gate', None)
+        norm, gate = getattr(self, 'norm', None), getattr(self, 'gate', None)
+        mixed = mixed if norm is None else norm(mixed)
         return self.proj(mixed if gate is None else mixed * gate(x).sigmoid())

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -67,7 +68,8 @@ class SparsePattern:
             check_choice('attention', option, COMBINATIONS)
             parts = option.split('+')
             names = {'R': 'random', 'W': 'window', 'G': 'global_tokens'}
-            return cls(**{name: 0 for letter, name in names.items() if letter not in parts})
+            left_out: dict[str, Any] = {n: 0 for letter, n in names.items() if letter not in parts}
+            return cls(**left_out)
         for key in option:
             check_choice('attention option', key, [field.name for field in fields(cls)])
         return cls(**option)
@@ -94,8 +96,13 @@ class SparsePlan:
 
     def to(self, device: torch.device) -> SparsePlan:
         """Return the same plan on a device."""
-        tensors = (self.queries, self.keys, self.bias, self.global_tokens)
-        return SparsePlan(*(tensor.to(device) for tensor in tensors), self.tokens)
+        return SparsePlan(
+            self.queries.to(device),
+            self.keys.to(device),
+            self.bias.to(device),
+            self.global_tokens.to(device),
+            self.tokens,
+        )
 
     @cached_property
     def pairs(self) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor, nn
 
 from ...errors import UserError
@@ -22,13 +24,13 @@ class TokenGrid:
     def __init__(self, patch_embed: nn.Module, prefix: int) -> None:
         self.prefix = prefix
         self._sizes: dict[int, tuple[int, int]] = {}
-        self._fixed = getattr(patch_embed, 'grid_size', None)
+        self._fixed: Any = getattr(patch_embed, 'grid_size', None)
         patch_embed.register_forward_hook(self._look)
 
     def _look(self, patch_embed: nn.Module, args: tuple, output: Tensor) -> None:
         # (B, h, w, C) for images of any size, (B, N, C) for those of one size
-        size = tuple(output.shape[1:3]) if output.ndim == 4 else tuple(self._fixed)
-        self._sizes[self.prefix + size[0] * size[1]] = size
+        rows, columns = output.shape[1:3] if output.ndim == 4 else self._fixed
+        self._sizes[self.prefix + rows * columns] = (rows, columns)
 
     def of(self, tokens: int) -> tuple[int, int]:
         """Return rows and columns of a sequence of that many tokens, including the prefix."""

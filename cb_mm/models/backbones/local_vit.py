@@ -83,6 +83,7 @@ class LocalBlock(nn.Module):
 
     def forward(self, x: Tensor, **_: Any) -> Tensor:
         x = x + self.drop_path1(self.attn(self.norm1(x)))
+        assert self.grid is not None  # set when the model is built
         grid = self.grid.of(x.shape[1])
         prefix, cells = x[:, : self.grid.prefix], x[:, self.grid.prefix :]
         # No norm, no drop path and no class token here, as in the authors' model.

@@ -13,7 +13,7 @@ from torch import nn
 from ...errors import UserError
 
 #: Options that make timm's models take images of any size; each model has one of them.
-_ANY_SIZE: tuple[dict[str, bool], ...] = (
+_ANY_SIZE: tuple[dict[str, Any], ...] = (
     {'strict_img_size': False},  # Swin; first, since it takes and ignores the others
     {'dynamic_img_size': True, 'dynamic_img_pad': True},  # ViT
     {'dynamic_img_size': True},
@@ -41,7 +41,10 @@ def build_timm_model(
     options: dict[str, Any] = {'num_classes': 0, **(model_kwargs or {})}
     if img_size is not None:
         options['img_size'] = img_size if isinstance(img_size, int) else tuple(img_size)
-    rates = [{'drop_path_rate': drop_path_rate}, *([{}] if drop_path_rate == 0 else [])]
+    rates: list[dict[str, Any]] = [
+        {'drop_path_rate': drop_path_rate},
+        *([{}] if drop_path_rate == 0 else []),
+    ]
     refusal: TypeError | None = None
     for rate in rates:
         for any_size in _ANY_SIZE:
@@ -58,7 +61,7 @@ def build_timm_model(
 def _checked(model: nn.Module, name: str) -> nn.Module:
     if not hasattr(model, 'forward_intermediates') or not getattr(model, 'feature_info', None):
         raise UserError(f"{name}: timm's {type(model).__name__} returns no intermediate maps.")
-    patches = getattr(model, 'patch_embed', None)
+    patches: Any = getattr(model, 'patch_embed', None)
     if getattr(patches, 'strict_img_size', None) is False:
         patches.dynamic_img_pad = True  # images that are not whole patches: zeros at the end
     if isinstance(model, PoolingVisionTransformer):
@@ -92,7 +95,7 @@ def fixed_size(model: nn.Module) -> tuple[int, int] | None:
     """Return the only image size that the model takes; None when it takes any."""
     if isinstance(model, PoolingVisionTransformer):  # its position embedding is added as it is
         return tuple(model.patch_embed.img_size)
-    patches = getattr(model, 'patch_embed', None) or getattr(model, 'stem', None)
+    patches: Any = getattr(model, 'patch_embed', None) or getattr(model, 'stem', None)
     if getattr(patches, 'strict_img_size', False):
         return tuple(patches.img_size)
     return None

@@ -104,12 +104,13 @@ class TimmCB(BaseModule):
         infos = [self.model.feature_info[i] for i in self.out_indices]
         self.out_channels = tuple(info['num_chs'] for info in infos)
         strides = strides_of(self.model)
-        self.out_strides = tuple(strides[i] for i in self.out_indices)
+        self.out_strides: tuple[float, ...] = tuple(strides[i] for i in self.out_indices)
         self.pyramid = self._build_pyramid(pyramid, pyramid_norm_cfg)
         self.norms = nn.ModuleList(map(LayerNorm2d, self.out_channels)) if norm_out else None
 
         self.broadcast, self.position, self.scale_init = broadcast, 'end', scale_init
-        self.depth, self.broadcast_layers = 0, ()
+        self.depth = 0
+        self.broadcast_layers: tuple[int, ...] = ()
         if broadcast is not None:
             self._place_broadcast(broadcast, layers, skip_out_layers, scale_init)
         if with_cp:
@@ -169,7 +170,7 @@ class TimmCB(BaseModule):
         stages = dict.fromkeys(names, 0)
         if matcher is not None:
             stages = group_with_matcher(
-                [(name, None) for name in names], matcher(coarse=True), reverse=True
+                ((name, None) for name in names), matcher(coarse=True), reverse=True
             )
         last = max(self.out_indices) + 1
         if not -1 <= frozen_stages <= last or (frozen_stages >= 0 and matcher is None):
@@ -216,7 +217,8 @@ class TimmCB(BaseModule):
         module = sys.modules[type(self.model).__module__]
         change = getattr(module, 'checkpoint_filter_fn', None)
         state_dict = dict(state_dict) if change is None else change(dict(state_dict), self.model)
-        own, given = getattr(self.model, 'pos_embed', None), state_dict.get('pos_embed')
+        own: Any = getattr(self.model, 'pos_embed', None)
+        given = state_dict.get('pos_embed')
         if given is not None and given.ndim == own.ndim == 4:  # PiT keeps it as a map
             state_dict['pos_embed'] = F.interpolate(given, own.shape[2:], mode='bicubic')
         return state_dict

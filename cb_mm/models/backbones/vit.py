@@ -108,7 +108,7 @@ class ViTCB(VisionTransformer, BaseModule):
         BaseModule.__init__(self, init_cfg)
         # This module becomes the model that timm built: parameters, parts and settings. Holding
         # it as a child instead would put a prefix before every key.
-        vars(self).update(vars(vit))
+        self.__dict__.update(vars(vit))
         self._timm_class = type(vit)
 
         depth = len(self.blocks)
@@ -135,7 +135,8 @@ class ViTCB(VisionTransformer, BaseModule):
         )
         self.pyramid = self._build_pyramid(pyramid, pyramid_norm_cfg)
         scales = self.pyramid.scales if self.pyramid else [1] * len(self.out_indices)
-        strides = (self.feature_info[0]['reduction'] / scale for scale in scales)
+        patch: Any = self.feature_info[0]['reduction']
+        strides = (patch / scale for scale in scales)
         self.out_strides = tuple(int(s) if s == int(s) else s for s in strides)
         self._freeze()
 
@@ -205,9 +206,9 @@ class ViTCB(VisionTransformer, BaseModule):
             part.eval()
         return self
 
-    def init_weights(self) -> None:
+    def init_weights(self) -> None:  # type: ignore[override]  # mmengine's, not timm's
         """Load or change the weights as ``init_cfg`` says; timm has initialised them already."""
-        if self.is_init:
+        if self.is_init:  # type: ignore[has-type]
             return
         cfgs = [self.init_cfg] if isinstance(self.init_cfg, dict) else list(self.init_cfg or [])
         pretrained = [cfg for cfg in cfgs if _is_pretrained(cfg)]
@@ -252,7 +253,7 @@ class ViTCB(VisionTransformer, BaseModule):
         # From the class that timm chose: the distilled DeiT has one more token.
         return self._timm_class._pos_embed(self, x)
 
-    def forward(self, images: Tensor) -> tuple[Tensor, ...]:
+    def forward(self, images: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
         """Compute one (B, embed_dims, h, w) map per index of ``out_indices`` from (B, 3, H, W).
 
         With ``out_type='cls'``: the class token instead, (B, embed_dims).

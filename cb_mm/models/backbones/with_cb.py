@@ -50,9 +50,10 @@ def with_broadcast(
     if init_cfg is not None:
         backbone = {**backbone, 'init_cfg': init_cfg}
     model = MODELS.build(backbone)
+    chosen: str | re.Pattern | None = pattern
     if isinstance(pattern, str) and pattern.startswith('re:'):
-        pattern = re.compile(pattern.removeprefix('re:'))
-    added = add_context_broadcast(model, broadcast, layers, pattern, **options)
+        chosen = re.compile(pattern.removeprefix('re:'))
+    added = add_context_broadcast(model, broadcast, layers, chosen, **options)
     # For the record of a checkpoint, as ViTCB and TimmCB have them.
     model.broadcast, model.position = broadcast, f'{options.get("where", "output")} of the MLPs'
     model.broadcast_layers = tuple(sorted(set(resolve_layers(layers, added.found))))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -153,7 +154,7 @@ def build_broadcast(
 ) -> ContextBroadcast:
     """Return a new module of that name (see `BROADCASTS`) for tokens with ``width`` channels."""
     check_choice('broadcast', kind, BROADCASTS)
-    options: dict[str, float] = {'skip_tokens': skip_tokens}
+    options: dict[str, Any] = {'skip_tokens': skip_tokens}
     if BROADCASTS[kind].needs_width:
         options['width'] = width
     if 'scale_init' in inspect.signature(BROADCASTS[kind]).parameters:
@@ -178,8 +179,9 @@ def resolve_layers(layers: str | Iterable[int], depth: int) -> tuple[int, ...]:
 def resolve_indices(option: str, indices: Iterable[int], depth: int) -> tuple[int, ...]:
     """Return the indices with negative ones resolved; a UserError if one is out of range."""
     indices = tuple(indices)
-    wrong = [i for i in indices if isinstance(i, bool) or not isinstance(i, int)]
-    wrong = wrong or [i for i in indices if not -depth <= i < depth]
+    wrong = [i for i in indices if type(i) is not int] or [
+        i for i in indices if not -depth <= i < depth
+    ]
     if wrong:
         raise UserError(
             f'{option}={indices} holds {wrong[0]!r}, but the model has the {depth} layers '

@@ -132,6 +132,7 @@ class TokenLayout:
             return broadcast(x)
         span, real = self.tokens, None
         if isinstance(span, str):
+            assert self.modalities is not None  # a name is taken only with them
             span, real = self.modalities.span(span), self.modalities.real
             real = None if real is None else real[:, span]
         start, stop, step = span.indices(x.shape[1])

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -123,7 +124,7 @@ def _shifted_upsampling(
 
 
 @lru_cache(maxsize=64)
-def _cached_upsampling(*key: int | bool | torch.dtype | torch.device) -> Tensor:
+def _cached_upsampling(*key: Any) -> Tensor:
     # An inference tensor, once in the cache, could not take part in training later.
     with torch.inference_mode(False), torch.no_grad():
         return _shifted_upsampling(*key)

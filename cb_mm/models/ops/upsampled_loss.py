@@ -10,6 +10,7 @@ is one number.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -31,11 +32,18 @@ class UpsampledLoss:
     mmseg.
     """
 
+    # What the head has that this is mixed into.
+    loss_decode: Any
+    sampler: Any
+    ignore_index: int
+    align_corners: bool
+    _stack_batch_gt: Callable[[list[Any]], Tensor]
+
     def loss_by_feat(self, seg_logits: Tensor, batch_data_samples: list[Any]) -> dict[str, Tensor]:
         """Return losses and accuracy of logits (B, classes, h, w)."""
         criterion = self.loss_decode
         if self.sampler is not None or not _is_plain(criterion) or torch.compiler.is_compiling():
-            return super().loss_by_feat(seg_logits, batch_data_samples)
+            return super().loss_by_feat(seg_logits, batch_data_samples)  # type: ignore[misc]
         labels = self._stack_batch_gt(batch_data_samples).squeeze(1)
         with torch.autocast(seg_logits.device.type, enabled=False):  # losses are of full precision
             total, correct = UpsampledCrossEntropy.apply(
@@ -84,9 +92,8 @@ class UpsampledCrossEntropy(torch.autograd.Function):
         _require_in_range(labels, classes, ignore_index)
         exact = torch.promote_types(logits.dtype, torch.float32)
         maps = logits.detach().to(exact)
-        options = dict(taps=1, align_corners=align_corners, like=maps)
-        rows = shifted_upsampling(h, height, **options)[..., 0]
-        columns = shifted_upsampling(w, width, **options)[..., 0]
+        rows = shifted_upsampling(h, height, 1, align_corners, maps)[..., 0]
+        columns = shifted_upsampling(w, width, 1, align_corners, maps)[..., 0]
         total, hits = maps.new_zeros(1), maps.new_zeros(1)
         needed, grads = ctx.needs_input_grad[0], []
         step = max(_CHUNK // (width * classes), 1)
@@ -94,7 +101,7 @@ class UpsampledCrossEntropy(torch.autograd.Function):
             # Classes before columns: softmax then runs along whole rows of memory, several times
             # faster than over a dozen neighbouring numbers.
             wide = torch.matmul(image, columns.T).transpose(0, 1).reshape(h, -1)
-            wide_grad = torch.zeros_like(wide) if needed else None
+            wide_grad = torch.zeros_like(wide) if needed else wide.new_empty(0)
             for top in range(0, height, step):
                 part = slice(top, min(top + step, height))
                 source = _sources(top, part.stop, h, height, align_corners)

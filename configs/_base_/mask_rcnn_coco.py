@@ -1,0 +1,7 @@
+"""Mask R-CNN on COCO, 1×: what all its configs share but the backbone."""
+
+_base_ = [
+    'models/mask_rcnn_vit.py',
+    'datasets/coco_instance.py',
+    'schedules/coco_1x.py',
+]
