@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import errno
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 #: With this variable set, a tool also prints where in the program an error arose.
 SHOW_TRACEBACK = 'CB_MM_TRACEBACK'
@@ -47,6 +48,13 @@ def _message(error: UserError | OSError) -> str | None:
     # A name that is too long, and whatever else a file system has to say about a file.
     about = f'{str(error.filename)[:100]}: {error.strerror}.' if error.filename else None
     return cannot_write(error) or about
+
+
+def did_you_mean(word: object, known: Iterable[str], most: int = 1) -> str:
+    """Return ' Did you mean "x"?' for the nearest of the known words, or nothing."""
+    near = difflib.get_close_matches(str(word), list(known), n=most)
+    words = ', '.join(f'"{one}"' for one in near)
+    return f' Did you mean {words}?' if near else ''
 
 
 def require_name(value: object, what: str) -> None:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from scipy import stats
 from torch import nn
 
+from ..evaluation.interval import standard_errors
 from .capture import LayerAttention
 from .measures import bound, bridged_distance, entropy, keys_for_mass, prefix_mass
 from .tokens import Tokens
@@ -131,8 +131,7 @@ class Running:
         if self.count < 2:
             return np.full(np.shape(self.mean), np.nan)
         deviation = np.sqrt(self._squares / (self.count - 1))
-        factor = stats.t.ppf(0.5 + confidence / 2, self.count - 1)
-        return factor * deviation / np.sqrt(self.count)
+        return standard_errors(confidence, self.count - 1) * deviation / np.sqrt(self.count)
 
 
 @dataclass(frozen=True)

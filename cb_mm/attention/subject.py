@@ -22,8 +22,8 @@ from ..checkpoints.normalization import (
     set_normalization,
 )
 from ..config.explain import require_keys
-from ..config.loading import did_you_mean, load_config
-from ..errors import UserError
+from ..config.loading import load_config
+from ..errors import UserError, did_you_mean
 from ..fileio.images import resize, to_tensor
 from .capture import Consumer, capture, choose, find_attention
 

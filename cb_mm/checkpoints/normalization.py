@@ -6,8 +6,7 @@ import timm
 from mmengine.config import Config
 from torch import nn
 
-from ..config.loading import did_you_mean
-from ..errors import UserError
+from ..errors import UserError, did_you_mean
 from .provenance import Provenance, differs, normalization_text
 from .sources import read_weights
 

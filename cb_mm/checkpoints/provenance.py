@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from mmengine.model import is_model_wrapper
 from torch import nn
 
+from ..compat.wrappers import unwrap
 from ..errors import UserError
 from .label_set import KEY, LabelSet
 from .model_settings import Settings, differences, settings_of
@@ -93,7 +93,7 @@ class Provenance:
     @classmethod
     def of_model(cls, model: nn.Module) -> Provenance:
         """Return that of a built model, or of a backbone by itself."""
-        model = model.module if is_model_wrapper(model) else model
+        model = unwrap(model)
         backbone = getattr(model, 'backbone', model)
         layers = tuple(getattr(backbone, 'broadcast_layers', ()))
         kind = getattr(backbone, 'broadcast', None) if layers else None

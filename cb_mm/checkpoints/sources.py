@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import math
 import re
 import socket
@@ -18,7 +17,7 @@ import torch
 from huggingface_hub import constants
 from timm.models.vision_transformer import VisionTransformer
 
-from ..errors import UserError
+from ..errors import UserError, did_you_mean
 from .downloads import download, is_address
 from .npz import npz_shapes
 from .read import is_trusted, read_checkpoint
@@ -35,10 +34,9 @@ def read_weights(source: str | Path, trust: bool = False) -> tuple[Any, str | No
         return _from_hub(text), 'timm'
     if Path(text).suffix in SUFFIXES or _exists(text):
         return _read_file(Path(text), trust)
-    near = difflib.get_close_matches(text.split('.')[0], timm.list_models(), n=3)
     raise UserError(
         f'{text!r} is neither a file ({", ".join(SUFFIXES)}), nor an address, nor the name of a '
-        'timm model.' + (f' Did you mean {", ".join(near)}?' if near else '')
+        f'timm model.{did_you_mean(text.split(".")[0], timm.list_models(), most=3)}'
     )
 
 

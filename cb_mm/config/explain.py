@@ -11,8 +11,7 @@ from typing import Any
 from mmengine import registry
 from mmengine.config import Config
 
-from ..errors import SHOW_TRACEBACK, UserError, cannot_write
-from .loading import did_you_mean
+from ..errors import SHOW_TRACEBACK, UserError, cannot_write, did_you_mean
 from .parts import part_at_work, source_line
 
 _LONGEST_REASON = 300

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import argparse
 import ast
-import difflib
 import glob
 import inspect
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from mmengine.config import Config, DictAction
 from mmengine.runner import Runner
 from torch.utils.data import DataLoader
 
-from ..errors import UserError, require_name
+from ..errors import UserError, did_you_mean, require_name
 from . import restricted as safe_config
 from .restricted.limits import TooLarge, counting_values
 
@@ -31,12 +30,6 @@ _READ_KEYS = {
     *('test_set', 'test_sets'),
     *('runner_type', 'strategy'),
 } - {'self', 'cfg'}
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return ' Did you mean "x"?' with the nearest of the known words, or an empty text."""
-    near = difflib.get_close_matches(word, list(known), n=1)
-    return f' Did you mean "{near[0]}"?' if near else ''
 
 
 def load_config(

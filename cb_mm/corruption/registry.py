@@ -7,7 +7,6 @@ levels: those of ImageNet-C, for every corruption that ImageNet-C has.
 
 from __future__ import annotations
 
-import difflib
 import functools
 import math
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import UserError
+from ..errors import UserError, did_you_mean
 
 #: image (uint8 RGB, H x W x 3), level, generator -> new image of the same shape and type
 #: Corruptions without chance are called with None for the generator.
@@ -91,9 +90,8 @@ def find(name: str) -> Corruption:
     """Return the entry called ``name``; a UserError suggests the nearest name if there is none."""
     if name in CORRUPTIONS:
         return CORRUPTIONS[name]
-    near = difflib.get_close_matches(str(name).lower().replace('-', '_'), CORRUPTIONS, n=1)
-    hint = f'did you mean {near[0]!r}? ' if near else ''
-    raise UserError(f'unknown corruption {name!r}: {hint}known are {", ".join(CORRUPTIONS)}')
+    hint = did_you_mean(str(name).lower().replace('-', '_'), CORRUPTIONS)
+    raise UserError(f'unknown corruption {name!r}.{hint} Known are {", ".join(CORRUPTIONS)}.')
 
 
 def corruption(

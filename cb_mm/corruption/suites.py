@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import UserError
+from ..errors import UserError, did_you_mean
 from . import functional  # noqa: F401  (importing fills the table)
 from .registry import CORRUPTIONS, SEVERITIES, find
 
@@ -117,9 +116,8 @@ def cells_for(
         severity: the severity of the corruptions that are named without a level.
     """
     if suite is not None and suite not in SUITES:
-        near = difflib.get_close_matches(suite.lower().replace('_', '-'), SUITES, n=1)
-        hint = f'did you mean {near[0]!r}? ' if near else ''
-        raise UserError(f'unknown suite {suite!r}: {hint}known are {", ".join(SUITES)}')
+        hint = did_you_mean(suite.lower().replace('_', '-'), SUITES)
+        raise UserError(f'unknown suite {suite!r}.{hint} Known are {", ".join(SUITES)}.')
     if severity is not None and all('=' in text for text in corruptions):
         raise UserError(
             f'severity {severity} has nothing to set: it is for corruptions named without a level'

@@ -5,9 +5,9 @@ from __future__ import annotations
 import subprocess
 
 import torch
-from mmengine.model import is_model_wrapper
 from torch import Tensor, nn
 
+from ..compat.wrappers import unwrap
 from ..errors import UserError
 from .optim.bfloat16 import avoid_broken_amx
 
@@ -18,7 +18,7 @@ _PARTS = ('backbone', 'neck', 'decode_head', 'auxiliary_head')
 
 def speed_up(model: nn.Module, channels_last: bool, compiled: bool) -> None:
     """Apply the options ``--channels-last`` and ``--compile``."""
-    model = model.module if is_model_wrapper(model) else model
+    model = unwrap(model)
     if channels_last:
         use_channels_last(model)
     if compiled:

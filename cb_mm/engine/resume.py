@@ -6,13 +6,13 @@ from pathlib import Path
 
 from mmengine.config import Config
 from mmengine.hooks import Hook
-from mmengine.model import is_model_wrapper
 from mmengine.runner import Runner
 from torch.optim import Optimizer
 
 from ..checkpoints.match import require_finite, require_fit, weights_in
 from ..checkpoints.read import read_checkpoint
 from ..checkpoints.training_state import require_optimizer_fit, require_resumable
+from ..compat.wrappers import unwrap
 from ..errors import UserError
 from .hooks.checkpoint import checkpoints_in
 
@@ -66,7 +66,7 @@ class RequireFit(Hook):
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
         """Check the checkpoint before anything of it is loaded."""
         if runner._resume:
-            model = runner.model.module if is_model_wrapper(runner.model) else runner.model
+            model = unwrap(runner.model)
             require_fit(model, weights_in(checkpoint), runner._load_from)
             optimizer = getattr(runner.optim_wrapper, 'optimizer', None)
             if isinstance(optimizer, Optimizer) and 'optimizer' in checkpoint:

@@ -1,1 +1,1 @@
-"""Metrics that configs name; sweeps over corruptions are in ``robustness``."""
+"""Metrics that configs name, and the interval behind every ±; sweeps are in ``robustness``."""

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+
+from ..evaluation.interval import standard_errors
 
 CONFIDENCE = 0.95
 
@@ -55,7 +56,7 @@ def summarize(values: Sequence[float], confidence: float = CONFIDENCE) -> Summar
     if numbers.size == 1:
         return Summary(1, mean)
     std = float(numbers.std(ddof=1))
-    half = _t(confidence, numbers.size - 1) * std / math.sqrt(numbers.size)
+    half = standard_errors(confidence, numbers.size - 1) * std / math.sqrt(numbers.size)
     return Summary(int(numbers.size), mean, std, mean - half, mean + half)
 
 
@@ -168,10 +169,5 @@ def difference(
     half = 0.0
     if error > 0:  # without any spread the degrees of freedom are 0 / 0
         freedom = error**2 / (parts[0] ** 2 / (len(a) - 1) + parts[1] ** 2 / (len(b) - 1))
-        half = _t(confidence, freedom) * math.sqrt(error)
+        half = standard_errors(confidence, freedom) * math.sqrt(error)
     return Difference(mean, mean - half, mean + half, n, 'Welch')
-
-
-def _t(confidence: float, freedom: float) -> float:
-    """Return how many standard errors reach to the end of a two-sided interval."""
-    return float(stats.t.ppf((1 + confidence) / 2, freedom))

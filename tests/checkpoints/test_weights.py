@@ -489,7 +489,7 @@ def test_files_that_are_not_there_or_broken(real, tmp_path):
         (cut, 'cut off'),
         (other, 'not the .npz of a plain Vision Transformer'),
         (pickled, 'holds an array of object'),
-        ('vit_tiny_patch16_225', 'Did you mean vit_tiny_patch16_224'),
+        ('vit_tiny_patch16_225', 'Did you mean "vit_tiny_patch16_224'),
         ('no such thing', 'neither a file'),
     ):
         with pytest.raises(UserError, match=re.escape(message)):

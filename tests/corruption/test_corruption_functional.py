@@ -464,7 +464,7 @@ def test_functional_needs_no_framework():
 def test_unknown_names_are_answered_with_the_nearest(name, nearest):
     with pytest.raises(UserError, match='unknown corruption') as error:
         find(name)
-    assert nearest is None or f"did you mean '{nearest}'?" in str(error.value)
+    assert nearest is None or f'Did you mean "{nearest}"?' in str(error.value)
 
 
 @pytest.mark.parametrize('level', [-1, 256, float('nan'), float('inf'), True, '5', None, [5]])

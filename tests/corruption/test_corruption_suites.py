@@ -64,7 +64,7 @@ def test_labels():
 @pytest.mark.parametrize(
     ('text', 'severity', 'words'),
     [
-        ('gaussian_noice=5', None, "did you mean 'gaussian_noise'"),
+        ('gaussian_noice=5', None, 'Did you mean "gaussian_noise"'),
         ('gaussian_noise=', None, 'a number'),
         ('gaussian_noise=five', None, 'a number'),
         ('gaussian_noise=5=6', None, 'a number'),
@@ -96,7 +96,7 @@ def test_a_severity_without_use_is_refused():
 
 @pytest.mark.parametrize(('name', 'nearest'), [('table_9', 'table9'), ('imagenet_c', 'imagenet-c')])
 def test_unknown_suites_are_answered_with_the_nearest(name, nearest):
-    with pytest.raises(UserError, match=f"did you mean '{nearest}'"):
+    with pytest.raises(UserError, match=f'Did you mean "{nearest}"'):
         cells_for(name)
 
 

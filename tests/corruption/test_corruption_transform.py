@@ -370,7 +370,7 @@ def test_files_with_one_and_four_channels(tmp_path, channels, options):
 @pytest.mark.parametrize(
     ('options', 'words'),
     [
-        ({'name': 'gausian_noise'}, "did you mean 'gaussian_noise'"),
+        ({'name': 'gausian_noise'}, 'Did you mean "gaussian_noise"'),
         ({'level': None}, 'neither'),
         ({'severity': 1}, 'both'),
         ({'level': None, 'severity': 6}, '1, 2, 3, 4 or 5'),

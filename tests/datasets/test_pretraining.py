@@ -269,7 +269,7 @@ def test_class_token_is_timms():
     assert ours.unused_parts == tuple(n for n in ours.unused_parts if n not in ('norm', 'blocks'))
     with pytest.raises(UserError, match='needs a class token'):
         ViTCB({**arch, 'class_token': False, 'global_pool': 'avg'}, out_type='cls')
-    with pytest.raises(UserError, match="Did you mean 'cls'"):
+    with pytest.raises(UserError, match='Did you mean "cls"'):
         ViTCB(arch, out_type='cl')
 
 

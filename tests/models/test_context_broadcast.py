@@ -208,9 +208,9 @@ def test_layers(layers, depth, expected):
 @pytest.mark.parametrize(
     ('call', 'message'),
     [
-        (lambda: build_broadcast('cbs', WIDTH), "Did you mean 'cb_s'"),
-        (lambda: place(Block(WIDTH, 2), 'cb', 'ende'), "Did you mean 'end'"),
-        (lambda: resolve_layers('uper', 12), "Did you mean 'upper'"),
+        (lambda: build_broadcast('cbs', WIDTH), 'Did you mean "cb_s"'),
+        (lambda: place(Block(WIDTH, 2), 'cb', 'ende'), 'Did you mean "end"'),
+        (lambda: resolve_layers('uper', 12), 'Did you mean "upper"'),
         (lambda: resolve_layers([12], 12), 'the 12 layers 0 to 11'),
         (lambda: resolve_layers([True], 12), 'holds True'),
         (lambda: resolve_layers(['1'], 12), "holds '1'"),

@@ -331,7 +331,7 @@ def twice(model: nn.Module) -> None:
 @pytest.mark.parametrize(
     ('call', 'message'),
     [
-        (lambda: add_context_broadcast(small_vit(), 'cbs'), "Did you mean 'cb_s'"),
+        (lambda: add_context_broadcast(small_vit(), 'cbs'), 'Did you mean "cb_s"'),
         (lambda: add_context_broadcast(small_vit(), pattern='block.*'), 'matches no module'),
         (lambda: add_context_broadcast(small_vit(), layers=[4]), 'the 4 layers 0 to 3'),
         (lambda: add_context_broadcast(small_vit(), where='middle'), "where='middle'"),

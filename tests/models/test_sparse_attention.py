@@ -309,7 +309,7 @@ def test_copies_and_pickles_work_on_their_own_grid():
         (dict(window=4), 'window=4 is not odd'),
         (dict(block=0), 'block=0 is not a number >= 1'),
         (dict(random=1.5), 'random=1.5'),
-        (dict(windows=3), "Did you mean 'window'"),
+        (dict(windows=3), 'Did you mean "window"'),
         (dict(layout='ring'), "layout='ring'"),
     ],
 )

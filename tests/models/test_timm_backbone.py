@@ -409,8 +409,8 @@ def test_fixed_sizes_say_what_to_do():
 @pytest.mark.parametrize(
     ('options', 'message'),
     [
-        (dict(model_name='swin_tiny_patch4_windo7_224'), f'Did you mean {SWIN}'),
-        (dict(model_name='pvt_v2_b0', broadcast='cbs'), "Did you mean 'cb_s'"),
+        (dict(model_name='swin_tiny_patch4_windo7_224'), f'Did you mean "{SWIN}'),
+        (dict(model_name='pvt_v2_b0', broadcast='cbs'), 'Did you mean "cb_s"'),
         (dict(model_name='pvt_v2_b0', broadcast='cb_gate'), 'needs a class token'),
         (dict(model_name='pvt_v2_b0', out_indices=(4,)), 'out_indices=(4,)'),
         (dict(model_name='pvt_v2_b0', img_size=64), 'leave img_size out'),

@@ -102,7 +102,7 @@ def test_trains_a_step_with_cb(kind):
 @pytest.mark.parametrize(
     ('options', 'message'),
     [
-        (dict(attention='uniform'), "Did you mean 'uniform_"),
+        (dict(attention='uniform'), 'Did you mean "uniform_'),
         (dict(arch={**SMALL, 'num_heads': 1}, attention='uniform_a'), 'two heads or more'),
         (dict(arch={**SMALL, 'qk_norm': True}, attention='uniform_a'), 'normed queries'),
         (

@@ -358,14 +358,14 @@ def test_init_cfg(real, weights_file):
 @pytest.mark.parametrize(
     ('options', 'message'),
     [
-        ({'arch': 'smal'}, 'Did you mean small'),
-        ({'arch': 'vit_small_patch16_225'}, 'Did you mean vit_small_patch16_224'),
+        ({'arch': 'smal'}, 'Did you mean "small'),
+        ({'arch': 'vit_small_patch16_225'}, 'Did you mean "vit_small_patch16_224'),
         ({'arch': 'resnet50'}, 'not a plain Vision Transformer'),
         ({'arch': 'swin_tiny_patch4_window7_224'}, 'is a SwinTransformer'),
         ({'arch': {'embed_dims': 192}}, "'embed_dims'"),
         ({'arch': {**SMALL, 'num_classes': 3}}, 'leave out num_classes'),
         ({'broadcast': 'CB'}, 'broadcast='),
-        ({'broadcast': 'cb', 'position': 'middle'}, "Did you mean 'mid'"),
+        ({'broadcast': 'cb', 'position': 'middle'}, 'Did you mean "mid"'),
         ({'broadcast': 'cb', 'layers': [4]}, 'the 4 layers 0 to 3'),
         ({'out_indices': (0, 1, 2, 4)}, 'out_indices'),
         ({'out_indices': ()}, 'out_indices is empty'),

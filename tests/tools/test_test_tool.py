@@ -140,12 +140,12 @@ def test_severities_and_mpc(seg, tmp_path, capsys):
 
 
 WRONG = {
-    ('--corruption', 'gausian_noise=5'): "did you mean 'gaussian_noise'",
+    ('--corruption', 'gausian_noise=5'): 'Did you mean "gaussian_noise"',
     ('--corruption', 'gaussian_noise=-1'): 'out of range',
     ('--corruption', 'gaussian_noise=x'): 'a number',
     ('--corruption', 'fog', '--severity', '9'): 'must be 1, 2, 3, 4 or 5',
     ('--severity', '3'): 'nothing to set',
-    ('--suite', 'table8'): "did you mean 'table9'",
+    ('--suite', 'table8'): 'Did you mean "table9"',
     ('--fgsm', '-3'): 'grey levels',
     ('--repeats', '0'): '--repeats 0',
     ('--limit', '0'): '--limit 0',

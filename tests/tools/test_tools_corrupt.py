@@ -82,10 +82,10 @@ def test_a_suite_in_the_current_folder(image, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ('words', 'message'),
     [
-        (['--corruption', 'fros'], "did you mean 'frost'"),
+        (['--corruption', 'fros'], 'Did you mean "frost"'),
         (['--corruption', 'gaussian_noise=999'], 'out of range'),
         (['--severity', '9'], '1, 2, 3, 4 or 5'),
-        (['--suite', 'table8'], "did you mean 'table9'"),
+        (['--suite', 'table8'], 'Did you mean "table9"'),
         (['--out', 'street.png/inside'], 'cannot write'),
     ],
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import io
 import os
 import warnings
@@ -16,7 +15,7 @@ import cv2
 import numpy as np
 from PIL import Image
 
-from ...errors import UserError
+from ...errors import UserError, did_you_mean
 
 Job = TypeVar('Job')
 Result = TypeVar('Result')
@@ -51,14 +50,11 @@ def data_root(root: str | os.PathLike) -> Path:
         return root
     if root.exists():
         raise UserError(f'{root} is a file: give the root folder of the data set (unpack archives)')
-    hint = ''
     try:
         near = [path.name for path in root.parent.iterdir() if path.is_dir()]
     except OSError:
         near = []
-    if close := difflib.get_close_matches(root.name, near, n=1):
-        hint = f'; did you mean {root.parent / close[0]}?'
-    raise UserError(f'data set folder {root} does not exist{hint}')
+    raise UserError(f'data set folder {root} does not exist.{did_you_mean(root.name, near)}')
 
 
 def list_files(folder: Path) -> list[str]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Callable
 from typing import Any
 
-from ...errors import UserError
+from ...errors import UserError, did_you_mean
 from .ade20k import check_ade20k
 from .coco import check_coco
 from .imagenet import check_imagenet
@@ -42,7 +41,6 @@ def check(dataset: str, root: str | os.PathLike, **options: Any) -> Report:
         UserError: If the data set has no check or ``root`` is not a folder.
     """
     if dataset not in CHECKS:
-        close = difflib.get_close_matches(dataset, CHECKS, n=1)
-        hint = f'; did you mean {close[0]}?' if close else ''
-        raise UserError(f'no check for data set {dataset!r}: use {" or ".join(CHECKS)}{hint}')
+        hint = did_you_mean(dataset, CHECKS)
+        raise UserError(f'no check for data set {dataset!r}: use {" or ".join(CHECKS)}.{hint}')
     return CHECKS[dataset](root, **options)

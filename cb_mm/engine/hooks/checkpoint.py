@@ -19,10 +19,10 @@ from mmengine.config import Config
 from mmengine.dist import is_main_process
 from mmengine.fileio import LocalBackend, register_backend
 from mmengine.hooks import CheckpointHook
-from mmengine.model import is_model_wrapper
 from mmengine.registry import HOOKS
 from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop, Runner
 
+from ...compat.wrappers import unwrap
 from ...errors import UserError
 from ...fileio.atomic import remove_drafts, write_atomically
 
@@ -235,7 +235,7 @@ def _validation_is_due(runner: Runner) -> bool:
 
 
 def _require_finite(runner: Runner) -> None:
-    model = runner.model.module if is_model_wrapper(runner.model) else runner.model
+    model = unwrap(runner.model)
     if not finite(model):
         raise UserError(
             f'at iteration {runner.iter + 1} the weights are not finite (NaN or infinity): no '

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from mmengine.dist import all_gather_object, all_reduce, get_world_size, is_main_process
 from mmengine.hooks import Hook
-from mmengine.model import is_model_wrapper
 from mmengine.runner import Runner
 
+from ...compat.wrappers import unwrap
 from ...errors import UserError
 from .checkpoint import last_good
 from .stop_on_signal import StopHook
@@ -54,7 +54,7 @@ class FiniteLossHook(Hook):
         """Remember the batch, and what a forward pass changes without an optimizer."""
         self.batch = data_batch
         if self.skip:
-            self.buffers = {name: b.clone() for name, b in _model(runner).named_buffers()}
+            self.buffers = {name: b.clone() for name, b in unwrap(runner.model).named_buffers()}
 
     def after_train(self, runner: Runner) -> None:
         """Say what was skipped."""
@@ -83,7 +83,7 @@ class FiniteLossHook(Hook):
         value = next((text for found, text in gathered if found is not None), value)
         batch = f' The batch: {", ".join(files)}.' if files else ''
         step = runner.iter + 1
-        if not all(bool(torch.isfinite(p).all()) for p in _model(runner).parameters()):
+        if not all(bool(torch.isfinite(p).all()) for p in unwrap(runner.model).parameters()):
             raise UserError(
                 f'the weights are not finite (NaN or infinity) since before iteration {step}: '
                 f'no step can mend them. {last_good(runner.work_dir)}{batch} Try a lower learning '
@@ -101,13 +101,9 @@ class FiniteLossHook(Hook):
                 f'--skip-nan: the last {_MOST} steps all had a loss that is not finite. '
                 f'{last_good(runner.work_dir)}{batch}'
             )
-        for name, buffer in _model(runner).named_buffers():
+        for name, buffer in unwrap(runner.model).named_buffers():
             buffer.copy_(self.buffers[name])
         runner.logger.warning(f'iteration {step} is skipped: its loss is {value}.{batch}')
-
-
-def _model(runner: Runner) -> torch.nn.Module:
-    return runner.model.module if is_model_wrapper(runner.model) else runner.model
 
 
 def _files(batch: Any) -> list[str]:

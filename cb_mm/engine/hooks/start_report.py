@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 from mmengine.config import Config
 from mmengine.dist import get_world_size, is_main_process
 from mmengine.hooks import Hook
-from mmengine.model import is_model_wrapper
 from mmengine.runner import IterBasedTrainLoop, Runner
 
 from ...checkpoints.normalization import normalization_caution
 from ...compat import families as family
+from ...compat.wrappers import unwrap
 
 if TYPE_CHECKING:
     from ..training import TrainOptions
@@ -32,7 +32,7 @@ class StartReport(Hook):
 
 def _start_lines(runner: Runner, options: TrainOptions) -> list[str]:
     config = runner.cfg
-    model = runner.model.module if is_model_wrapper(runner.model) else runner.model
+    model = unwrap(runner.model)
     processes = get_world_size()
     per_process = batch_size(runner)
     steps = accumulated(config)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,7 +9,7 @@ import timm
 from timm.models.pit import PoolingVisionTransformer
 from torch import nn
 
-from ...errors import UserError
+from ...errors import UserError, did_you_mean
 
 #: Options that make timm's models take images of any size; each model has one of them.
 _ANY_SIZE: tuple[dict[str, Any], ...] = (
@@ -33,11 +32,8 @@ def build_timm_model(
         UserError: Unknown model, options that it does not have, or a model without feature maps.
     """
     if not isinstance(name, str) or not timm.is_model(name):
-        near = difflib.get_close_matches(str(name).split('.')[0], timm.list_models(), n=3)
-        raise UserError(
-            f'model_name={name!r} is not a timm model.'
-            + (f' Did you mean {", ".join(near)}?' if near else '')
-        )
+        hint = did_you_mean(str(name).split('.')[0], timm.list_models(), most=3)
+        raise UserError(f'model_name={name!r} is not a timm model.{hint}')
     options: dict[str, Any] = {'num_classes': 0, **(model_kwargs or {})}
     if img_size is not None:
         options['img_size'] = img_size if isinstance(img_size, int) else tuple(img_size)

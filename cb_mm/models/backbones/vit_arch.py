@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import timm
 from timm.models.vision_transformer import VisionTransformer
 
-from ...errors import UserError
+from ...errors import UserError, did_you_mean
 
 #: The sizes of the papers (DeiT's): patch 16, MLP ratio 4, 224² images.
 SIZES = {
@@ -59,10 +58,9 @@ def build_timm_vit(
     name = SIZES.get(arch, arch)
     if not isinstance(name, str) or not timm.is_model(name):
         known = [*SIZES, *timm.list_models(module=['vision_transformer', 'deit'])]
-        near = ', '.join(difflib.get_close_matches(str(name).split('.')[0], known, n=3))
+        hint = did_you_mean(str(name).split('.')[0], known, most=3)
         raise UserError(
-            f'arch={arch!r} is neither one of {", ".join(SIZES)} nor a timm model.'
-            + (f' Did you mean {near}?' if near else '')
+            f'arch={arch!r} is neither one of {", ".join(SIZES)} nor a timm model.{hint}'
         )
     try:
         model = timm.create_model(name, pretrained=False, **options)

@@ -7,7 +7,6 @@ kind see `insert.add_context_broadcast`.
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Iterable
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...errors import UserError
+from ...errors import UserError, did_you_mean
 
 
 class ContextBroadcast(nn.Module):
@@ -144,8 +143,7 @@ def check_choice(option: str, value: object, choices: Iterable[str]) -> None:
     """Raise a UserError unless ``value`` is one of ``choices``."""
     choices = list(choices)
     if value not in choices:
-        near = difflib.get_close_matches(str(value), choices, n=1)
-        hint = f' Did you mean {near[0]!r}?' if near else ''
+        hint = did_you_mean(value, choices)
         raise UserError(f'{option}={value!r} is not one of {", ".join(choices)}.{hint}')
 
 
