@@ -68,7 +68,10 @@ lint: env
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-# The rest, trainings and child processes, is for CI; name the tests of your own room beside it.
+# Rooms whose tests start no training and no other process; CI runs all.
+QUICK ?= $(addprefix tests/,fileio corruption/test_corruption_suites.py checkpoints/test_npz.py \
+	models/test_context_broadcast.py models/test_pyramid.py robustness/test_robustness_statistics.py)
+
 check: lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile -m 'not slow' $(QUICK)
 
