@@ -22,7 +22,7 @@ from cb_mm.models.broadcast.context_broadcast import (
     ContextBroadcast,
     attach,
     build_broadcast,
-    place,
+    place_broadcast,
     resolve_layers,
 )
 
@@ -147,7 +147,7 @@ def test_scale_starts_where_it_is_told():
 @pytest.mark.parametrize('kind', ['cb', 'cb_s'])
 def test_copies_and_pickles_of_a_block_stay_whole(kind, position):
     block = Block(WIDTH, num_heads=2)
-    place(block, kind, position, scale_init=0.3)
+    place_broadcast(block, kind, position, scale_init=0.3)
     x = tokens(2, 5, WIDTH)
     for twin in (copy.deepcopy(block), pickle.loads(pickle.dumps(block))):
         assert torch.equal(twin(x), block(x))
@@ -161,24 +161,24 @@ def test_copies_and_pickles_of_a_block_stay_whole(kind, position):
 def test_keys_of_the_host_do_not_change():
     block = Block(WIDTH, num_heads=2)
     keys = list(block.state_dict())
-    place(block, 'cb')
+    place_broadcast(block, 'cb')
     assert list(block.state_dict()) == keys
     other = Block(WIDTH, num_heads=2)
-    place(other, 'cb_s')
+    place_broadcast(other, 'cb_s')
     assert set(other.state_dict()) - set(keys) == {'mlp.broadcast.scale'}
 
 
 def test_mid_has_the_hidden_width():
     block = Block(WIDTH, num_heads=2, mlp_ratio=3)
-    place(block, 'cb_s', 'mid')
+    place_broadcast(block, 'cb_s', 'mid')
     assert block.mlp.fc2.broadcast.scale.shape == (3 * WIDTH,)
 
 
 def test_one_broadcast_a_place():
     block = Block(WIDTH, num_heads=2)
-    place(block, 'cb')
+    place_broadcast(block, 'cb')
     with pytest.raises(UserError, match='has a broadcast already'):
-        place(block, 'cb')
+        place_broadcast(block, 'cb')
 
 
 def test_input_of_a_foreign_module():
@@ -209,13 +209,16 @@ def test_layers(layers, depth, expected):
     ('call', 'message'),
     [
         (lambda: build_broadcast('cbs', WIDTH), 'Did you mean "cb_s"'),
-        (lambda: place(Block(WIDTH, 2), 'cb', 'ende'), 'Did you mean "end"'),
+        (lambda: place_broadcast(Block(WIDTH, 2), 'cb', 'ende'), 'Did you mean "end"'),
         (lambda: resolve_layers('uper', 12), 'Did you mean "upper"'),
         (lambda: resolve_layers([12], 12), 'the 12 layers 0 to 11'),
         (lambda: resolve_layers([True], 12), 'holds True'),
         (lambda: resolve_layers(['1'], 12), "holds '1'"),
-        (lambda: place(ParallelScalingBlock(WIDTH, 2), 'cb'), 'ParallelScalingBlock has no mlp'),
-        (lambda: place(nn.Linear(2, 2), 'cb', 'attn'), 'Linear has no attn'),
+        (
+            lambda: place_broadcast(ParallelScalingBlock(WIDTH, 2), 'cb'),
+            'ParallelScalingBlock has no mlp',
+        ),
+        (lambda: place_broadcast(nn.Linear(2, 2), 'cb', 'attn'), 'Linear has no attn'),
     ],
 )
 def test_wrong_options_say_what_is_wrong(call, message):

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .files import (
-    Facts,
     Progress,
+    ReadResult,
     data_root,
     list_files,
     read_image,
@@ -148,7 +148,7 @@ def _check_split(
     for stem in sorted(labels - images):
         report.add('label-alone', label_dir / f'{stem}.png', f'there is no {image_dir}/{stem}.jpg')
 
-    def read(stem: str) -> tuple[Facts, Facts]:
+    def read(stem: str) -> tuple[ReadResult, ReadResult]:
         return (
             read_image(root / image_dir / f'{stem}.jpg'),
             read_labels(root / label_dir / f'{stem}.png', num_classes),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from .coco_records import check_annotation_record, check_category_record, check_image_record
-from .files import Facts, Progress, data_root, list_files, read_image, run_all, turned_apart
+from .files import Progress, ReadResult, data_root, list_files, read_image, run_all, turned_apart
 from .files import sample as sample_of
 from .report import COCO_ARCHIVES, Report
 
@@ -117,7 +117,7 @@ def _check_images(
     chosen = sample_of(records) if report.quick else records
     report.counts[f'{split} images read'] = len(chosen)
 
-    def read(record: dict) -> Facts:
+    def read(record: dict) -> ReadResult:
         return read_image(root / split / record['file_name'])
 
     for record, facts in zip(chosen, run_all(read, chosen, progress, workers), strict=True):

@@ -25,7 +25,7 @@ Progress = Callable[[Iterable, int], Iterable]
 
 
 @dataclass(frozen=True)
-class Facts:
+class ReadResult:
     """What reading a file showed: ``size`` (width, height) unless it is broken, and findings.
 
     ``findings`` are (kind, message) pairs. ``orientation`` is the EXIF tag by which an image was
@@ -103,26 +103,26 @@ def jpeg_is_cut(data: bytes) -> bool:
     return data.rfind(b'\xff\xd9', at) < 0
 
 
-def read_image(path: Path) -> Facts:
+def read_image(path: Path) -> ReadResult:
     """Decode an image as the loaders do (OpenCV, three channels, rotated by its EXIF tag)."""
     try:
         data = path.read_bytes()
     except OSError as error:
-        return Facts(None, (('unreadable', f'cannot be read: {error.strerror}'),))
+        return ReadResult(None, (('unreadable', f'cannot be read: {error.strerror}'),))
     if not data:
-        return Facts(None, (('unreadable', 'the file is empty'),))
+        return ReadResult(None, (('unreadable', 'the file is empty'),))
     if jpeg_is_cut(data):
-        return Facts(None, (('truncated', f'ends too early, after {len(data):,} bytes'),))
+        return ReadResult(None, (('truncated', f'ends too early, after {len(data):,} bytes'),))
     try:
         image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
     except cv2.error:
         image = None
     if image is None:
-        return Facts(None, (('unreadable', 'not an image that OpenCV can decode'),))
+        return ReadResult(None, (('unreadable', 'not an image that OpenCV can decode'),))
     height, width = image.shape[:2]
     channels = len(_header(data).getbands())
     found = {1: (('grey-scale', 'one channel'),), 4: (('four-channel', 'four channels'),)}
-    return Facts((width, height), found.get(channels, ()), _turned_by(data, image))
+    return ReadResult((width, height), found.get(channels, ()), _turned_by(data, image))
 
 
 def exif_orientation(path: str | os.PathLike) -> int:
@@ -138,7 +138,7 @@ def exif_orientation(path: str | os.PathLike) -> int:
         return 1
 
 
-def turned_apart(image: Facts, stated: tuple[int, int] | None) -> bool:
+def turned_apart(image: ReadResult, stated: tuple[int, int] | None) -> bool:
     """Return whether an image was rotated but its annotation, of the ``stated`` size, was not.
 
     The sizes show whether the annotation fits only if the rotation swaps width and height.
@@ -181,7 +181,7 @@ def _header(data: bytes) -> Image.Image:
         return Image.new('RGB', (1, 1))
 
 
-def read_labels(path: Path, num_classes: int) -> Facts:
+def read_labels(path: Path, num_classes: int) -> ReadResult:
     """Decode a label map as mmseg does (Pillow, palette numbers kept) and look at its values."""
     try:
         with Image.open(path) as picture:
@@ -189,9 +189,11 @@ def read_labels(path: Path, num_classes: int) -> Facts:
             picture.load()
             values = np.asarray(picture)
     except Exception as error:  # Pillow's decoders raise almost anything on broken files
-        return Facts(None, (('label-unreadable', f'cannot be decoded: {error}'),))
+        return ReadResult(None, (('label-unreadable', f'cannot be decoded: {error}'),))
     if mode not in ('L', 'P'):
-        return Facts(size, (('label-colour', f'is stored as {mode}, not as one 8-bit channel'),))
+        return ReadResult(
+            size, (('label-colour', f'is stored as {mode}, not as one 8-bit channel'),)
+        )
     present = np.flatnonzero(np.bincount(values.ravel(), minlength=256))
     found = []
     wrong = [int(v) for v in present if num_classes < v < 255]
@@ -202,4 +204,4 @@ def read_labels(path: Path, num_classes: int) -> Facts:
         found.append(('label-255', f'has {int((values == 255).sum()):,} pixels of label 255'))
     if not any(0 < v < 255 for v in present):
         found.append(('label-empty', 'every pixel is "other"'))
-    return Facts(size, tuple(found))
+    return ReadResult(size, tuple(found))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ...errors import UserError
 from ..class_labels import class_names, labels_of, reference_names
-from .files import Facts, Progress, data_root, list_files, read_image, run_all
+from .files import Progress, ReadResult, data_root, list_files, read_image, run_all
 from .files import sample as sample_of
 from .report import Report
 
@@ -102,7 +102,7 @@ def _check_images(
         if split in FULL_COUNTS and len(names) == 1000 and len(images) != FULL_COUNTS[split]:
             report.add('count', shown, f'{len(images):,} of {FULL_COUNTS[split]:,} images')
 
-    def read(file: Path) -> Facts:
+    def read(file: Path) -> ReadResult:
         return read_image(folder / file)
 
     chosen = sample_of(images) if report.quick else images

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import UserError
-from .files import Facts, exif_orientation, jpeg_is_cut, turned_apart
+from .files import ReadResult, exif_orientation, jpeg_is_cut, turned_apart
 from .report import KINDS
 
 
@@ -85,7 +85,7 @@ class SampleRules:
         image = results.get('img_path')
         orientation = exif_orientation(image) if self.turned and image else 1
         height, width = results.get('ori_shape') or results['img'].shape[:2]
-        facts = Facts((width, height), orientation=orientation)
+        facts = ReadResult((width, height), orientation=orientation)
         if not turned_apart(facts, size[1::-1] if size else None):
             return
         raise SampleError(

@@ -18,7 +18,7 @@ from ...errors import UserError
 from ..broadcast.context_broadcast import (
     BROADCASTS,
     check_choice,
-    place,
+    place_broadcast,
     resolve_indices,
     resolve_layers,
 )
@@ -44,7 +44,7 @@ class ViTCB(VisionTransformer, BaseModule):
             of timm's VisionTransformer.
         broadcast: None, 'cb', 'cb_s', 'cb_gate', 'cb_hybrid' or 'se'; see `BROADCASTS`.
         layers: 'upper' (>= depth / 2), 'all', or a list of indices.
-        position: 'end', 'mid' or 'front' of the MLP, 'attn', or 'mlp+attn'; see `place`.
+        position: 'end', 'mid' or 'front' of the MLP, 'attn', or 'mlp+attn'; see `place_broadcast`.
         skip_out_layers: No CB in the blocks of ``out_indices`` (as the paper does for detection).
         out_indices: Blocks whose output is returned, one map each; from 0, negative ones count
             from the end.
@@ -158,7 +158,7 @@ class ViTCB(VisionTransformer, BaseModule):
         chosen = sorted(set(resolve_layers(layers, len(self.blocks))) - set(skipped))
         for i in chosen:
             skip_tokens = 0 if prefix_in_mean else self.num_prefix_tokens
-            place(self.blocks[i], kind, position, scale_init, skip_tokens)
+            place_broadcast(self.blocks[i], kind, position, scale_init, skip_tokens)
         return tuple(chosen)
 
     def _build_pyramid(

@@ -1,6 +1,6 @@
 """Context Broadcasting: every token of a transformer gains the mean of all tokens.
 
-The modules take and return tokens of shape (..., N, C). `place` puts one of them into a
+The modules take and return tokens of shape (..., N, C). `place_broadcast` puts one of them into a
 transformer block; neither the block's code nor its state-dict keys change. For blocks of any other
 kind see `insert.add_context_broadcast`.
 """
@@ -211,7 +211,7 @@ def attach(host: nn.Module, broadcast: nn.Module, where: str = 'output') -> None
         host.register_forward_hook(_change_output)
 
 
-def place(
+def place_broadcast(
     block: nn.Module,
     kind: str,
     position: str = 'end',
