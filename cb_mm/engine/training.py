@@ -30,8 +30,7 @@ from ..config.loading import (
     replace_sync_bn,
     set_data_root,
 )
-from ..datasets.checks.registry import check_ade20k, check_coco, check_imagenet
-from ..datasets.checks.report import require
+from ..datasets.checks.registry import check_configured
 from ..errors import UserError
 from ..fileio.folder_lock import FolderLock
 from .acceleration import prepare_autocast, speed_up
@@ -133,41 +132,7 @@ def check_data(config: Config, splits: Sequence[str]) -> None:
 
     A data set whose files are not in the folders of its release is not checked.
     """
-    seen = set()
-    for dataset in dataset_configs(config, splits):
-        kind, root = str(dataset.get('type')).split('.')[-1], dataset.get('data_root')
-        part = _standard_part(kind, dataset)
-        if not root or part is None or (kind, root, part) in seen:
-            continue
-        seen.add((kind, root, part))
-        if kind == 'ADE20KDataset':
-            require(check_ade20k(root, quick=True, splits=[part]))
-        elif kind == 'CocoDataset':
-            classes = dataset.get('metainfo', {}).get('classes')
-            require(check_coco(root, quick=True, splits=[part], classes=classes))
-        else:
-            classes = (config.model.get('head') or {}).get('num_classes')
-            order = dataset.get('labels', 'auto')
-            require(
-                check_imagenet(root, quick=True, splits=[part], num_classes=classes, labels=order)
-            )
-
-
-def _standard_part(kind: str, dataset: dict) -> str | None:
-    """Return the split that a data set reads from its standard folder; None if elsewhere."""
-    prefix = dataset.get('data_prefix') or {}
-    if kind == 'ClassFolders':
-        return prefix.get('img_path', '') if isinstance(prefix, dict) else prefix
-    folders = {key: str(value).strip('/') for key, value in prefix.items()}
-    if kind == 'ADE20KDataset':
-        part = folders.get('img_path', '').removeprefix('images/')
-        paths = {'img_path': f'images/{part}', 'seg_map_path': f'annotations/{part}'}
-        return part if folders == paths and part in ('training', 'validation') else None
-    if kind == 'CocoDataset':
-        part = folders.get('img', '')
-        file = f'annotations/instances_{part}.json'
-        return part if part and dataset.get('ann_file') == file else None
-    return None
+    check_configured(list(dataset_configs(config, splits)), config.get('model') or {})
 
 
 def train(options: TrainOptions) -> Runner:

@@ -21,7 +21,8 @@ from tool import main_of
 from cb_mm.datasets import check, check_ade20k, check_coco, require, write_scenes
 from cb_mm.datasets.checks.coco_records import _unpack
 from cb_mm.datasets.checks.files import exif_orientation
-from cb_mm.datasets.checks.report import KINDS
+from cb_mm.datasets.checks.registry import CHECKS, DatasetCheck
+from cb_mm.datasets.checks.report import KINDS, Report
 from cb_mm.datasets.class_folders import ClassFolders
 from cb_mm.engine.training import check_data
 from cb_mm.errors import UserError
@@ -773,3 +774,28 @@ def test_training_looks_at_the_split_that_it_reads(dataset, tmp_path):
 )
 def test_files_in_places_of_ones_own_are_not_looked_for_elsewhere(dataset, tmp_path):
     check_data(training_on(data_root=str(tmp_path), **dataset), ['train'])
+
+
+def test_one_entry_is_all_that_a_data_set_needs(tmp_path, monkeypatch):
+    """By name and from a config, a new data set is found by its entry in CHECKS alone."""
+    calls = []
+
+    def run(root, **options):
+        calls.append((root, options))
+        return Report('mine', Path(root), True)
+
+    entry = DatasetCheck(
+        'mine', 'MyDataset', ('all',), run, lambda dataset: 'all', lambda dataset, model: {'x': 1}
+    )
+    monkeypatch.setitem(CHECKS, 'mine', entry)
+    assert check('mine', tmp_path, quick=True).ok
+    check_data(training_on(data_root=str(tmp_path), type='mmseg.MyDataset'), ['train'])
+    assert calls == [
+        (tmp_path, {'quick': True}),
+        (str(tmp_path), {'quick': True, 'splits': ['all'], 'x': 1}),
+    ]
+
+
+def test_the_tool_offers_every_check():
+    splits = main_of('check_data.py').__globals__['SPLITS']
+    assert splits == {name: entry.splits for name, entry in CHECKS.items()}
