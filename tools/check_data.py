@@ -46,7 +46,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         '--examples', type=int, default=5, metavar='N', help='shown per kind of finding (5)'
     )
-    parser.add_argument('--workers', type=int, metavar='N', help='threads (one a processor)')
+    parser.add_argument('--workers', type=int, metavar='N', help='threads (one per processor)')
     args = parser.parse_args(argv)
     for split in args.split or ():
         if split not in SPLITS[args.dataset]:

@@ -1,11 +1,11 @@
-"""Draw a contact sheet of images under corruption: a row a corruption, a column a severity.
+"""Draw a contact sheet of corruptions: one row per corruption, one column per severity.
 
 Examples:
   python tools/corrupt.py street.jpg                          # all corruptions, severities 1-5
   python tools/corrupt.py street.jpg --corruption frost snow  # these two
   python tools/corrupt.py street.jpg --severity 3             # all, at one severity
   python tools/corrupt.py street.jpg --corruption gaussian_noise=5,10 gaussian_blur=1,2 --detail
-  python tools/corrupt.py *.jpg --suite table9 --out sheets   # one sheet an image
+  python tools/corrupt.py *.jpg --suite table9 --out sheets   # one sheet per image
 
 The noise is that of testing with the same seed. Corruptions work on the whole image; the pictures
 of the sheet are then made smaller, which hides noise: --detail shows the middle pixel by pixel.
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command line; 0 when all is well, 2 when the user must mend something."""
+    """Run the command line; 0 when all is well, 2 when the user must fix something."""
     args = parse_args(argv)
     from cb_mm.errors import exit_code
 

@@ -1,10 +1,10 @@
-"""The main job in small, on embedded data: draw scenes, train, test under corruption, look inside.
+"""Scaled-down recipe on embedded data: draw scenes, train, test under corruption, look inside.
 
 Examples:
   python tools/demo.py                  # a few minutes on two cores; results in demo_out/
   python tools/demo.py --out /tmp/demo
 
-Called again, it goes on where it was interrupted.
+Called again, it resumes where it was interrupted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CONFIG = REPO / 'configs' / 'demo' / 'demo_upernet_vit_ti_cb.py'
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
-    """The options."""
+    """Read the options."""
     parser = tool_parser(__doc__)
     parser.add_argument('--out', default='demo_out', metavar='DIR', help='default: demo_out')
     return parser.parse_args(argv)
@@ -40,7 +40,7 @@ def step(title: str, tool: str, *words: object) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """All steps, then where everything is."""
+    """Run all steps, then print where everything is."""
     out = Path(parse(argv).out).resolve()
     started = time.monotonic()
     data, work = out / 'scenes', out / 'train'
@@ -63,7 +63,8 @@ def main(argv: list[str] | None = None) -> int:
     print(f'\n=== Done in {minutes:.1f} minutes')
     print((out / 'robustness' / 'results.md').read_text().rstrip())
     print(
-        f'\nclean mIoU {clean_miou(results):.1f}; always saying "{name}" would get {nothing:.1f}\n'
+        f'\nclean mIoU {clean_miou(results):.1f}; always predicting "{name}" '
+        f'would get {nothing:.1f}\n'
     )
     for what, where in (
         ('data set', data),
@@ -76,7 +77,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def clean_miou(results: dict) -> float:
-    """The score on untouched images."""
+    """Return the score on clean images."""
     clean = next(cell for cell in results['cells'] if cell['corruption'] == 'clean')
     return clean['metrics']['mIoU']['mean']
 

@@ -28,7 +28,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
         '--grid', type=int, nargs=2, default=(14, 14), metavar=('ROWS', 'COLUMNS'), help='(14 14)'
     )
     parser.add_argument('--prefix', type=int, default=1, metavar='N', help='prefix tokens (1)')
-    parser.add_argument('--random', type=int, metavar='N', help='random blocks of a block (3)')
+    parser.add_argument('--random', type=int, metavar='N', help='random blocks per block (3)')
     parser.add_argument('--window', type=int, metavar='N', help='blocks across, odd (3)')
     parser.add_argument('--global-tokens', type=int, metavar='N', help='global patches (16)')
     parser.add_argument('--block', type=int, metavar='N', help='side of a block in patches (4)')
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command line; 0 when all is well, 2 when the user must mend something."""
+    """Run the command line; 0 when all is well, 2 when the user must fix something."""
     args = parse_args(argv)
     from cb_mm.errors import exit_code
 

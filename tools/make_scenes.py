@@ -36,7 +36,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the tool; 0 when the data set is there, 2 when something has to be mended first."""
+    """Run the tool; 0 when the data set exists, 2 when the user must fix something."""
     args = parse_args(argv)
     from tqdm import tqdm
 

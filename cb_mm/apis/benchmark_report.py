@@ -1,4 +1,4 @@
-"""Measuring models side by side: time in turns, memory, multiplications; table, JSON and plot."""
+"""Measurement of models side by side: time in turns, memory, multiplications; table, JSON, plot."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _OTHER_NAMES = {'mmcv': ('mmcv-lite',), 'mmdet': ('onedl-mmdetection',)}
 
 @dataclass
 class Times:
-    """Seconds of every turn of one job: on the wall, and of all threads of the process."""
+    """Seconds of every turn of one job: wall time, and processor time of all threads."""
 
     wall: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
 
     def summary(self) -> dict[str, float]:
-        """Median, quartiles and minimum on the wall; median and minimum of the processor time."""
+        """Return median, quartiles and minimum of wall time; median and minimum of CPU time."""
         low, _, high = quartiles(self.wall)
         return {
             'median_s': statistics.median(self.wall),
@@ -48,7 +48,7 @@ class Times:
 
 
 def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
-    """Lower quartile, median, upper quartile; of one value, that value."""
+    """Return lower quartile, median and upper quartile; for one value, that value."""
     if len(values) == 1:
         return values[0], values[0], values[0]
     low, middle, high = statistics.quantiles(values, n=4, method='inclusive')
@@ -58,7 +58,7 @@ def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
 def time_in_turns(
     jobs: Mapping[str, Callable[[], object]], repeats: int, warm_up: int = 1
 ) -> dict[str, Times]:
-    """Run all jobs in turns, so that whatever else the machine does falls on all of them.
+    """Run all jobs in turns, so that other load on the machine affects all of them.
 
     Every round begins with another job. The first ``warm_up`` rounds are not counted.
     """
@@ -88,9 +88,9 @@ def _wait_for_gpu() -> None:
 
 
 def ratio(ours: Times, theirs: Times, clock: str = 'cpu') -> dict[str, float]:
-    """Ours / theirs: median and quartiles of the quotients turn by turn.
+    """Return ours / theirs: median and quartiles of the quotients turn by turn.
 
-    Turns of one round lie close together, so that a machine that slows down slows both.
+    Turns of one round are close together, so that a machine that slows down slows both.
     """
     mine, peer = getattr(ours, clock), getattr(theirs, clock)
     low, middle, high = quartiles([a / b for a, b in zip(mine, peer, strict=True)])
@@ -98,7 +98,7 @@ def ratio(ours: Times, theirs: Times, clock: str = 'cpu') -> dict[str, float]:
 
 
 def count_multiplications(job: Callable[[], object]) -> int:
-    """Multiply-adds of the products and convolutions that a job runs."""
+    """Count the multiply-adds of the products and convolutions that a job runs."""
     # torch does not count its fused attention on the CPU; the plain one does the same products.
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
         job()
@@ -106,7 +106,7 @@ def count_multiplications(job: Callable[[], object]) -> int:
 
 
 def peak_memory(job: Callable[[], object]) -> int | None:
-    """Bytes that a job takes at its peak beyond what was there; None where that is not known.
+    """Return the peak bytes that a job adds to what was in use; None if not known.
 
     On a GPU those of torch's allocator; on Linux the resident memory of the process.
     """
@@ -117,7 +117,7 @@ def peak_memory(job: Callable[[], object]) -> int | None:
         return torch.cuda.max_memory_allocated() - before
     _give_back_memory()
     try:
-        Path('/proc/self/clear_refs').write_text('5')  # makes the peak start again from now
+        Path('/proc/self/clear_refs').write_text('5')  # resets the peak
         before = _status('VmRSS')
         job()
         return max(_status('VmHWM') - before, 0)
@@ -127,7 +127,7 @@ def peak_memory(job: Callable[[], object]) -> int | None:
 
 
 def _give_back_memory() -> None:
-    """What was freed but kept for later would otherwise hide the next need."""
+    """Return freed memory to the system: it would otherwise hide the next peak."""
     gc.collect()
     with contextlib.suppress(OSError, AttributeError):  # only GNU's C library has it
         ctypes.CDLL(None).malloc_trim(0)
@@ -141,7 +141,7 @@ def _status(key: str) -> int:
 
 
 def machine() -> dict[str, Any]:
-    """What the figures depend on: processor, cores, threads, versions. No names, no paths."""
+    """Return what the figures depend on: processor, cores, threads, versions, but no paths."""
     info = Path('/proc/cpuinfo')
     lines = info.read_text().splitlines() if info.exists() else []
     models = [line.partition(':')[2].strip() for line in lines if line.startswith('model name')]
@@ -180,7 +180,7 @@ class Row:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Rows as Markdown. Ratios are to the first row; lower is better.
+    """Format rows as Markdown. Ratios are to the first row; lower is better.
 
     "CPU" is the processor time of all threads: what is left to compare when other programs run.
     """
@@ -240,7 +240,7 @@ def write_results(rows: Sequence[Row], about: Mapping[str, Any], out: str | Path
 
 
 def bar_chart(rows: Sequence[Row]) -> bytes:
-    """PNG with a bar a model, forward and training step; whiskers from quartile to quartile."""
+    """Draw a PNG with one bar per model for each job, with whiskers between quartiles."""
     from io import BytesIO
 
     from matplotlib.backends.backend_agg import FigureCanvasAgg

@@ -1,4 +1,4 @@
-"""The loss of the whole batch in the log, not that of the first process alone."""
+"""The loss of the whole batch in the log, not only that of the first process."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from mmengine.runner import Runner
 
 @HOOKS.register_module()
 class MeanLossHook(Hook):
-    """Averages what the model logs (losses, accuracies) over the processes.
+    """Average what the model logs (losses, accuracies) over the processes.
 
     mmengine logs the main process's own share, so that the curve would depend on how many
     processes a batch is spread over.
     """
 
-    priority = 'HIGHEST'  # before mmengine's own hook notes the values down
+    priority = 'HIGHEST'  # before mmengine's own hook records the values
 
     def after_train_iter(
         self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: dict | None = None

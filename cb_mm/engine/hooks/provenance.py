@@ -1,4 +1,4 @@
-"""Writes the record of what a model is trained with into its checkpoints, and compares it."""
+"""A record of what a model is trained with, in its checkpoints, and its comparison."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ProvenanceHook(Hook):
         self._record: dict[str, Any] | None = None
 
     def before_run(self, runner: Runner) -> None:
-        """Read the settings before training, in which modules may keep notes of their own."""
+        """Read the settings before training, during which modules may keep notes."""
         self._record = Provenance.of_model(runner.model).to_meta()
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
