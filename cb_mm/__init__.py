@@ -2,12 +2,12 @@
 
 Importing the package registers everything in mmengine's root registries, which mmseg and mmdet
 both search: ``backbone=dict(type='ViTCB', ...)`` then works in anyone's config, with
-``custom_imports = dict(imports=['cb_mm'])``.
+``custom_imports = dict(imports=['cb_mm'])``. Where mmcv has no compiled ops, it supplies those that
+Mask R-CNN needs. Nothing else of the host changes; see `cb_mm.safe_io` for what can be switched on.
 """
 
-import sys as _sys
+import warnings as _warnings
 from importlib.util import find_spec as _find_spec
-from itertools import pairwise as _pairwise
 
 from . import _old_names
 from .version import __version__
@@ -15,10 +15,8 @@ from .version import __version__
 __all__ = ['__version__', 'add_context_broadcast', 'remove_context_broadcast']
 __path__.append(_old_names.folder())
 
-
-def _running_doctor() -> bool:
-    """True under ``python -m cb_mm.doctor``, which must start where nothing else imports."""
-    return ('-m', 'cb_mm.doctor') in _pairwise(_sys.orig_argv)
+#: Why nothing could be registered here; None where all is well.
+_failure: ImportError | None = None
 
 
 def _register() -> None:
@@ -26,33 +24,19 @@ def _register() -> None:
         from .compat.families import NO_FAMILY
 
         raise ImportError(NO_FAMILY)
-    try:
-        # The ops come first: mmdet cannot be imported without them.
-        from .compat import debug_prints, mmcv_ops
+    # The ops come first: mmdet cannot be imported without them.
+    from .compat import mmcv_ops
 
-        debug_prints.install()
-        mmcv_ops.install()
-        from .checkpoints import read as checkpoint
-        from .compat import mmpretrain_guard
-        from .engine.hooks import checkpoint as safe_checkpoints
-
-        checkpoint.install()
-        safe_checkpoints.install()
-        mmpretrain_guard.install()
-        from . import corruption, models  # noqa: F401
-        from .datasets.samplers import replay  # noqa: F401
-        from .engine.hooks import mean_loss  # noqa: F401
-        from .engine.hooks import provenance as provenance_hook  # noqa: F401
-        from .engine.optim import bfloat16, layer_decay  # noqa: F401
-    except (ImportError, RuntimeError) as error:  # RuntimeError: torch and torchvision differ
-        raise ImportError(
-            f'cb_mm cannot start here: {error}\n'
-            'Run "python -m cb_mm.doctor": it says what does not fit and how to fix it.'
-        ) from error
+    mmcv_ops.install()
+    from . import corruption, models  # noqa: F401
+    from .datasets.samplers import replay  # noqa: F401
+    from .engine import hooks  # noqa: F401
+    from .engine.optim import bfloat16, layer_decay  # noqa: F401
 
 
 def __getattr__(name: str) -> object:
-    # On demand: the doctor imports this package where torch may not be there.
+    if not name.startswith('__') and _failure is not None:
+        raise _failure
     if name in ('add_context_broadcast', 'remove_context_broadcast'):
         from .models.broadcast import insert as insertion
 
@@ -60,5 +44,16 @@ def __getattr__(name: str) -> object:
     raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
 
 
-if not _running_doctor():
+try:
     _register()
+except Exception as _error:
+    # ``python -m cb_mm.doctor`` imports this package first, and must start wherever it fails: a
+    # missing part is an ImportError, torch and torchvision that differ a RuntimeError, versions
+    # that mmcv refuses an AssertionError. So the import goes through, with a warning; what is used
+    # of the package raises the error.
+    _failure = ImportError(
+        f'cb_mm cannot be used here: {_error}\n'
+        'Run "python -m cb_mm.doctor": it says what does not fit and how to fix it.'
+    )
+    _failure.__cause__ = _error
+    _warnings.warn(str(_failure), RuntimeWarning, stacklevel=2)

@@ -176,6 +176,9 @@ def _import_errors(installed: dict[str, str]) -> dict[str, str]:
     return errors
 
 
+_STAND_IN = 'torchvision kernels (mmcv has no compiled extension, none is needed)'
+
+
 def _ops(family: str) -> str:
     if family in ('none', 'both'):
         return 'unknown: needs exactly one family'
@@ -183,10 +186,14 @@ def _ops(family: str) -> str:
         importlib.import_module('mmcv._ext')
     except ImportError as error:
         if isinstance(error, ModuleNotFoundError) and error.name == 'mmcv._ext':
-            return 'torchvision kernels (mmcv has no compiled extension, none is needed)'
+            return _STAND_IN
         return f'torchvision kernels (the compiled mmcv extension does not load: {error})'
     except Exception as error:
         return f'unknown: mmcv does not import ({error})'
+    from .compat.mmcv_ops import source
+
+    if source() == 'torchvision':  # importing cb_mm has put the stand-in there
+        return _STAND_IN
     return 'compiled mmcv extension'
 
 

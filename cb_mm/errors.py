@@ -24,6 +24,10 @@ class UserError(Exception):
     """
 
 
+class MissingFile(UserError, FileNotFoundError):
+    """A file that the user named is not there."""
+
+
 def exit_code(job: Callable[[], object]) -> int:
     """Run ``job`` as a command line does: 0 when it returns, 2 with one message on a UserError."""
     if hasattr(sys.stdout, 'reconfigure'):  # a name that is not UTF-8 must not end the tool

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-import cb_mm  # noqa: F401  (before any test imports mmcv.ops: it supplies the ops)
+# Before any test imports mmcv.ops: cb_mm supplies the ops. safe_io is on, as in every tool.
+import cb_mm.safe_io  # noqa: F401
 
 REPO = Path(__file__).resolve().parent.parent
 

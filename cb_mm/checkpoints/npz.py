@@ -9,7 +9,7 @@ from typing import IO
 
 from numpy.lib import format as npy
 
-from ..errors import UserError
+from ..errors import MissingFile, UserError
 from .archive import require_one_directory
 from .plain_pickle import Refused
 
@@ -27,7 +27,7 @@ def npz_shapes(path: Path) -> dict[str, tuple[int, ...]]:
     """
     try:
         if not path.is_file():
-            raise UserError(f'checkpoint {path} does not exist.')
+            raise MissingFile(f'checkpoint {path} does not exist.')
         size = path.stat().st_size
         with path.open('rb') as stream:
             require_one_directory(stream, size)

@@ -1,10 +1,7 @@
 """Reading checkpoint files: safe by default, and an error that names what is wrong.
 
 A ``.pth`` file is a pickle, and unpickling can run any code. Here it is read by a machine that
-knows only tensors and plain data (`plain_pickle`), from an archive as torch writes it (`archive`).
-`install` makes mmengine's own loading (``Runner.resume``, ``load_from``, ``init_cfg``) go through
-it too: upstream 0.10 cannot resume with torch >= 2.6, and the maintained distribution falls back to
-unsafe unpickling when safe unpickling fails.
+knows only tensors and plain data (`plain_pickle`), from an archive as torch writes it (`archive`). `cb_mm.safe_io` makes mmengine's own loading go through it too.
 """
 
 from __future__ import annotations
@@ -14,12 +11,11 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
-from mmengine.runner import checkpoint as mmengine_checkpoint
 
-from ..errors import UserError, require_name
+from ..errors import MissingFile, UserError, require_name
 from .archive import read_archive
 from .content import require_plain
-from .downloads import download, is_address
+from .downloads import is_address
 from .plain_pickle import Foreign, Refused
 
 #: Files and addresses that the command line, and nothing else, has vouched for.
@@ -58,7 +54,8 @@ def read_checkpoint(path: str | Path, trust: bool = False) -> dict[str, Any]:
         What the file holds: a state dict, or a dict around one.
 
     Raises:
-        UserError: The file is missing, empty, cut off, not a checkpoint, or holds anything but
+        MissingFile: There is no such file.
+        UserError: The file is empty, cut off, not a checkpoint, or holds anything but
             weights and plain data, or is damaged. (Files in torch's old format and .safetensors
             have no checksums: there, changed numbers are not noticed.)
     """
@@ -66,10 +63,13 @@ def read_checkpoint(path: str | Path, trust: bool = False) -> dict[str, Any]:
     file = _resolved(path)
     try:
         if not file.is_file():
-            kind = 'is a folder, not a file' if file.is_dir() else 'does not exist'
-            raise UserError(f'checkpoint {path} {kind}.')
+            if file.is_dir():
+                raise UserError(f'checkpoint {path} is a folder, not a file.')
+            raise MissingFile(f'checkpoint {path} does not exist.')
         if file.stat().st_size == 0:
             raise UserError(f'checkpoint {path} is empty (0 bytes). Take an earlier one.')
+    except UserError:
+        raise
     except OSError as error:
         raise UserError(f'checkpoint {path} cannot be found: {error.strerror}.') from error
     try:
@@ -117,8 +117,7 @@ def _explain(error: Exception) -> str:
         return (
             f'holds "{error}", which is not weights or plain data; reading it could run code, so '
             'it was refused. Ask its author for a file of tensors only, or, if you trust the '
-            'author, '
-            'pass --trust-checkpoint.'
+            'author, pass trust=True (--trust-checkpoint).'
         )
     if isinstance(error, Refused):
         advice = (
@@ -139,39 +138,6 @@ def _explain(error: Exception) -> str:
         'is cut off or is not a torch checkpoint. If it was being written when the run was killed, '
         'take the one before; otherwise download it again.'
     )
-
-
-def _load_from_local(filename: str, map_location: Any = None) -> dict[str, Any]:
-    return read_checkpoint(filename)
-
-
-def _load_url(
-    url: str,
-    model_dir: str | None = None,
-    map_location: Any = None,
-    progress: bool = True,
-    check_hash: bool = False,
-    file_name: str | None = None,
-    **_: Any,
-) -> dict[str, Any]:
-    """Load as torch.hub's `load_state_dict_from_url`, but with safe unpickling."""
-    return read_checkpoint(download(url, model_dir, check_hash), is_trusted(url))
-
-
-def install() -> None:
-    """Make mmengine read every checkpoint through `read_checkpoint`."""
-    mmengine_checkpoint.CheckpointLoader.register_scheme('', _load_from_local, force=True)
-    mmengine_checkpoint.load_url = _load_url
-    # Only the maintained distribution has this one; it serves the rarer file backends.
-    if hasattr(mmengine_checkpoint, '_safe_torch_load'):
-        mmengine_checkpoint._safe_torch_load = _load_stream
-
-
-def _load_stream(file: Any, map_location: Any = None, weights_only: bool | None = None) -> Any:
-    """Read a checkpoint that a file backend has fetched into memory."""
-    if isinstance(file, (str, Path)):
-        return read_checkpoint(file)
-    return read_stream(file)
 
 
 def read_stream(stream: BinaryIO) -> Any:

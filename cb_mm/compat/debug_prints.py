@@ -13,17 +13,23 @@ from typing import Any
 import mmengine
 import mmengine.logging.logger
 
+_MODULES = (mmengine, mmengine.logging, mmengine.logging.logger)
+_original = mmengine.logging.logger.print_log
+
+
+@functools.wraps(_original)
+def _print_log(msg: Any, logger: Any = None, level: int = logging.INFO) -> None:
+    if logger is not None or level > logging.DEBUG:
+        _original(msg, logger, level)
+
 
 def install() -> None:
     """Let `print_log` without a logger print no message of level DEBUG."""
-    original = mmengine.logging.logger.print_log
-    if hasattr(original, '__wrapped__'):
-        return
+    for module in _MODULES:
+        module.print_log = _print_log
 
-    @functools.wraps(original)
-    def print_log(msg: Any, logger: Any = None, level: int = logging.INFO) -> None:
-        if logger is not None or level > logging.DEBUG:
-            original(msg, logger, level)
 
-    for module in (mmengine, mmengine.logging, mmengine.logging.logger):
-        module.print_log = print_log
+def uninstall() -> None:
+    """Let `print_log` print everything again."""
+    for module in _MODULES:
+        module.print_log = _original

@@ -9,6 +9,7 @@ import io
 
 from ..errors import UserError
 from . import families as family
+from . import mmpretrain_guard
 
 #: family -> the extra of cb_mm that brings the right mmpretrain
 _EXTRAS = {'onedl': 'pretrain', 'openmmlab': 'pretrain-openmmlab'}
@@ -17,13 +18,14 @@ _EXTRAS = {'onedl': 'pretrain', 'openmmlab': 'pretrain-openmmlab'}
 def open_mmpretrain() -> None:
     """Import mmpretrain's parts, so that configs can name them.
 
-    Importing cb_mm has made that possible beside a new transformers: see `mmpretrain_guard`.
+    `mmpretrain_guard` makes that possible beside a new transformers.
 
     Raises:
         UserError: mmpretrain is not installed, or does not work here.
     """
     if importlib.util.find_spec('mmpretrain') is None:
         raise UserError(f'classification needs mmpretrain. Run: {_install_command()}')
+    mmpretrain_guard.install()
     try:
         # One of its data sets prints that an optional package is absent.
         with contextlib.redirect_stdout(io.StringIO()):

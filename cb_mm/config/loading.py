@@ -19,7 +19,7 @@ from mmengine.config import Config, DictAction
 from mmengine.runner import Runner
 from torch.utils.data import DataLoader
 
-from ..errors import UserError, did_you_mean, require_name
+from ..errors import MissingFile, UserError, did_you_mean, require_name
 from . import restricted as safe_config
 from .restricted.limits import TooLarge, counting_values
 
@@ -39,7 +39,7 @@ def load_config(
     require_name(path, 'config')
     path = Path(path)
     if not path.is_file():
-        raise UserError(f'config {path} does not exist.{_near(path)}')
+        raise MissingFile(f'config {path} does not exist.{_near(path)}')
     try:
         if safe_config.enabled():
             config = safe_config.load(path)

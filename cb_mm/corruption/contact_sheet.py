@@ -8,7 +8,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from ..errors import UserError
+from ..errors import MissingFile, UserError
 from ..fileio.atomic import write_atomically
 from .registry import corrupt
 from .suites import CLEAN, Cell
@@ -26,7 +26,7 @@ def read_rgb(file: str | Path) -> np.ndarray:
     """Read an image file as uint8 RGB (grey is repeated, an alpha channel is dropped)."""
     path = Path(file)
     if not path.is_file():
-        raise UserError(f'image {path} does not exist')
+        raise MissingFile(f'image {path} does not exist')
     image = (
         cv2.imdecode(np.fromfile(path, np.uint8), cv2.IMREAD_COLOR) if path.stat().st_size else None
     )

@@ -5,14 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from mmengine.config import Config
-from mmengine.hooks import Hook
-from mmengine.runner import Runner
-from torch.optim import Optimizer
 
-from ..checkpoints.match import require_finite, require_fit, weights_in
+from ..checkpoints.match import require_finite, weights_in
 from ..checkpoints.read import read_checkpoint
-from ..checkpoints.training_state import require_optimizer_fit, require_resumable
-from ..compat.wrappers import unwrap
+from ..checkpoints.training_state import require_resumable
 from ..errors import UserError
 from .hooks.checkpoint import checkpoints_in
 
@@ -58,16 +54,3 @@ def _require_sound(file: Path) -> None:
     content = read_checkpoint(file)
     require_resumable(content, file)
     require_finite(weights_in(content), file)
-
-
-class RequireFit(Hook):
-    """A check that a resumed checkpoint is of exactly this model; mmengine would take what fits."""
-
-    def after_load_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
-        """Check the checkpoint before anything of it is loaded."""
-        if runner._resume:
-            model = unwrap(runner.model)
-            require_fit(model, weights_in(checkpoint), runner._load_from)
-            optimizer = getattr(runner.optim_wrapper, 'optimizer', None)
-            if isinstance(optimizer, Optimizer) and 'optimizer' in checkpoint:
-                require_optimizer_fit(optimizer, checkpoint['optimizer'], runner._load_from)

@@ -9,7 +9,7 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ import torch
 from mmengine.config import Config
 from mmengine.runner import Runner
 
+from .. import safe_io  # noqa: F401  (switches it on for all that a tool runs)
 from ..checkpoints import read as checkpoint
 from ..checkpoints.backbone_weights import WEIGHTS_LINE
 from ..checkpoints.normalization import set_normalization
@@ -35,13 +36,17 @@ from ..errors import UserError
 from ..fileio.folder_lock import FolderLock
 from .acceleration import prepare_autocast, speed_up
 from .failures import explained
+from .hooks import (
+    CheckpointMatchHook,
+    FiniteLossHook,
+    SampleGuardHook,
+    StartReportHook,
+    StopOnSignalHook,
+)
 from .hooks.checkpoint import use_safe_checkpoints
-from .hooks.finite_loss import FiniteLossHook
 from .hooks.provenance import record_provenance
-from .hooks.sample_guard import SampleGuard
-from .hooks.start_report import StartReport, accumulated, batch_size
-from .hooks.stop_on_signal import StopHook
-from .resume import RequireFit, choose_start
+from .hooks.start_report import accumulated, batch_size
+from .resume import choose_start
 from .signals import stop_on_signals
 
 LOGGERS = {'tensorboard': 'TensorboardVisBackend', 'wandb': 'WandbVisBackend'}
@@ -146,17 +151,20 @@ def train(options: TrainOptions) -> Runner:
         source = config.load_from if config.get('resume') else options.init
         set_normalization(config, options.normalization, source, options.trust_checkpoint)
         start_processes(config)
-        report = StartReport(options)
-        with explained(config, lambda: report.done):
+        report = StartReportHook(options.config, options.init)
+        with explained(config, lambda: report.done), _quiet_upstream():
             runner = _build_quietly(config)
             record_provenance(runner, options.allow_broadcast_mismatch)
             speed_up(runner.model, options.channels_last, options.compile)
-            SampleGuard(options.skip_broken).attach(runner)
-            stop = StopHook()
-            stop.attach(runner)
-            runner.register_hook(FiniteLossHook(options.skip_nan, stop))
-            runner.register_hook(RequireFit(), priority='HIGH')  # another model: report that first
-            runner.register_hook(report, priority='VERY_LOW')
+            stop = StopOnSignalHook()
+            for hook in (
+                SampleGuardHook(options.skip_broken),
+                stop,
+                FiniteLossHook(options.skip_nan),
+                CheckpointMatchHook(),
+                report,
+            ):
+                runner.register_hook(hook)
             _check_epoch(runner)
             with stop_on_signals() as stop.request:
                 runner.train()
@@ -205,12 +213,19 @@ def _check_epoch(runner: Runner) -> None:
         )
 
 
+@contextlib.contextmanager
+def _quiet_upstream() -> Iterator[None]:
+    """Leave out what mmseg, mmdet, mmcv and mmengine warn of, within the block."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings('ignore', category=UserWarning, module=r'mm(seg|det|cv|engine)')
+        yield
+
+
 def _build_quietly(config: Config) -> Runner:
     """Build a runner without printing the environment, the config and every parameter.
 
     All of it is in the log file in the work directory.
     """
-    warnings.filterwarnings('ignore', category=UserWarning, module=r'mm(seg|det|cv|engine)')
     with contextlib.redirect_stdout(io.StringIO()):
         runner = Runner.from_cfg(config)
         runner.optim_wrapper = runner.build_optim_wrapper(runner.optim_wrapper)

@@ -13,7 +13,7 @@ import torch
 from mmengine.registry import METRICS
 from mmpretrain.evaluation import Accuracy
 
-from ..errors import UserError
+from ..errors import MissingFile, UserError
 
 _NUMBERED = re.compile(r'ILSVRC2012_val_(\d{8})\.')
 
@@ -91,7 +91,7 @@ def read_real_labels(source: str) -> list[list[int]]:
     else:
         path = Path(source).expanduser()
         if not path.is_file():
-            raise UserError(f'label file {source} of ImageNet-ReaL does not exist.')
+            raise MissingFile(f'label file {source} of ImageNet-ReaL does not exist.')
         text = path.read_text(encoding='utf-8')
     try:
         labels = json.loads(text)

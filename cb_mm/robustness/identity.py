@@ -16,7 +16,7 @@ from typing import Any
 from mmengine.config import Config
 
 from ..compat import families as family
-from ..errors import UserError, require_name
+from ..errors import MissingFile, UserError, require_name
 from ..fileio.digests import content_digest, value_digest
 
 #: Settings of a data loader that do not change what is tested.
@@ -90,8 +90,9 @@ def file_digest(path: str | Path) -> str:
     require_name(path, 'checkpoint')
     path = Path(path).expanduser()
     if not path.is_file():
-        kind = 'is a folder, not a file' if path.is_dir() else 'does not exist'
-        raise UserError(f'checkpoint {path} {kind}.')
+        if path.is_dir():
+            raise UserError(f'checkpoint {path} is a folder, not a file.')
+        raise MissingFile(f'checkpoint {path} does not exist.')
     return content_digest(path)
 
 

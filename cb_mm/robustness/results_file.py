@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..errors import UserError
+from ..errors import MissingFile, UserError
 from ..fileio.json_lines import parse_json
 from ..fileio.json_shape import ListOf, MapOf, mismatch
 
@@ -39,7 +39,9 @@ def read_results(path: str | Path) -> dict[str, Any]:
     if path.is_dir():
         path = path / 'results.json'
     if not path.is_file():
-        raise UserError(f'--compare {path} does not exist; give the results.json of another test.')
+        raise MissingFile(
+            f'--compare {path} does not exist; give the results.json of another test.'
+        )
     try:
         results = parse_json(path.read_bytes())
     except OSError as error:

@@ -9,7 +9,8 @@ from mmengine.runner import Runner
 
 from cb_mm.checkpoints.read import read_checkpoint
 from cb_mm.checkpoints.training_state import require_resumable
-from cb_mm.engine.resume import RequireFit, last_whole_checkpoint
+from cb_mm.engine.hooks import CheckpointMatchHook
+from cb_mm.engine.resume import last_whole_checkpoint
 from cb_mm.errors import UserError
 
 
@@ -29,7 +30,7 @@ def run(work_dir, name: str, iterations: int, load_from: str | None = None) -> N
         default_hooks=dict(
             checkpoint=dict(type='SafeCheckpointHook', by_epoch=False, interval=2)
         ),
-        custom_hooks=[RequireFit()],
+        custom_hooks=[CheckpointMatchHook()],
         resume=load_from is not None,
         load_from=load_from,
         log_level='ERROR',

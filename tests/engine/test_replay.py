@@ -17,11 +17,12 @@ from torch.utils.data import DataLoader
 from cb_mm.datasets.samplers import replay
 from cb_mm.datasets.samplers.replay import (
     Draw,
-    ReplayHook,
     ReplayInfiniteSampler,
     ReplaySampler,
     derive_seed,
+    seed_all,
 )
+from cb_mm.engine.hooks.replay import ReplayHook, _ResumedIterator
 
 
 def numbers() -> tuple[float, float, float]:
@@ -93,9 +94,9 @@ def test_a_sample_depends_on_its_seed_and_its_place_not_on_its_batch():
 
 
 def test_loading_leaves_the_generators_of_the_process_alone():
-    replay._seed_all(3)
+    seed_all(3)
     expected = numbers()
-    replay._seed_all(3)
+    seed_all(3)
     replay._SeededSamples(Numbers(), 5)([Draw(1, 0)])
     assert numbers() == expected
 
@@ -105,9 +106,9 @@ def test_generators_are_left_alone_by_a_sample_that_cannot_be_loaded():
         def __getitem__(self, index: int) -> tuple:
             raise OSError('no such file')
 
-    replay._seed_all(3)
+    seed_all(3)
     expected = numbers()
-    replay._seed_all(3)
+    seed_all(3)
     with pytest.raises(OSError, match='no such file'):
         replay._SeededSamples(Broken(), 5)([Draw(1, 0)])
     assert numbers() == expected
@@ -180,7 +181,7 @@ def loader_of(data: Numbers, batch_size: int = 3) -> DataLoader:
 def test_resumed_batches_are_those_of_an_undisturbed_run(at_once):
     batches = iter(loader_of(Numbers()))
     expected = [next(batches) for _ in range(6)]
-    resumed = replay._ResumedIterator(loader_of(Numbers()), 4)
+    resumed = _ResumedIterator(loader_of(Numbers()), 4)
     assert iter(resumed) is resumed
     if at_once:
         resumed.skip_iter(4)
@@ -230,7 +231,7 @@ def test_the_chance_of_an_iteration_depends_on_seed_iteration_and_rank():
     assert chance(0, 5, 0) == base
     for other in (chance(1, 5, 0), chance(0, 6, 0), chance(0, 5, 1)):
         assert all(one != two for one, two in zip(other, base, strict=True))
-    replay._seed_all(derive_seed(0, 'iteration', 5, 0))
+    seed_all(derive_seed(0, 'iteration', 5, 0))
     assert numbers() == base
 
 

@@ -130,7 +130,7 @@ def test_a_step_is_skipped_as_if_it_had_not_been(words, last, folder):
     done = forked.run('train.py', *words, '--skip-nan', '--cfg-options', *ALONE, cwd=folder,
                       before=nan)  # fmt: skip
     assert done.code == 0, done.err
-    assert '--skip-nan: 1 step skipped, at iteration 2.' in done.out
+    assert '1 step skipped, at iteration 2: the loss was not finite.' in done.out
     state = weights(folder, name=last)
     assert all(torch.isfinite(value).all() for value in state.values())
     counts = [int(v) for key, v in state.items() if key.endswith('num_batches_tracked')]
@@ -163,7 +163,7 @@ def test_two_processes_decide_together(scenes, tmp_path, monkeypatch):
         cwd=tmp_path, processes=2,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
-    assert '--skip-nan: 1 step skipped, at iteration 3.' in done.stdout
+    assert '1 step skipped, at iteration 3: the loss was not finite.' in done.stdout
     state = weights(tmp_path, name='iter_4.pth')
     assert all(torch.isfinite(value).all() for value in state.values())
     assert not (tmp_path / 'work' / '.lock').exists()

@@ -48,7 +48,7 @@ def undisturbed(tmp_path_factory, scenes):
 def test_trains_validates_and_says_what_it_does(undisturbed, scenes):
     folder, done = undisturbed
     for words in ('config', 'small.py (demo schedule, 6 iterations)', 'cpu × 1', 'lr       0.0005',
-                  'random: no --init given', str(folder / 'work'), 'mIoU'):  # fmt: skip
+                  'random: no weights given (--init)', str(folder / 'work'), 'mIoU'):  # fmt: skip
         assert words in done.stdout, done.stdout[-3000:]
     content = read_checkpoint(folder / 'work' / 'iter_6.pth')
     assert content['meta']['iter'] == 6

@@ -17,9 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 from mmengine.dataset import DefaultSampler, InfiniteSampler
-from mmengine.hooks import Hook
-from mmengine.registry import DATA_SAMPLERS, HOOKS
-from mmengine.runner import IterBasedTrainLoop, Runner
+from mmengine.registry import DATA_SAMPLERS
 
 from ...fileio.safe_text import readable
 
@@ -30,7 +28,8 @@ def derive_seed(*parts: object) -> int:
     return int.from_bytes(hashlib.blake2b(text, digest_size=4).digest(), 'little')
 
 
-def _seed_all(seed: int) -> None:
+def seed_all(seed: int) -> None:
+    """Seed every generator that a model or a transform may draw from."""
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002  (mmcv's transforms draw from the global generator)
     torch.manual_seed(seed)
@@ -82,7 +81,11 @@ class _SeededSamples:
 
 
 def seed_samples(dataset: Any, seed: int) -> None:
-    """Give every sample that a sampler names by a `Draw` its own seed."""
+    """Give every sample that a sampler names by a `Draw` its own seed.
+
+    A wrapper around the data set would have to be named in every config, and would hide the class
+    that others ask for; torch looks for the method on the object, whoever has put it there.
+    """
     dataset.__getitems__ = _SeededSamples(dataset, seed)
 
 
@@ -117,50 +120,3 @@ class ReplayInfiniteSampler(InfiniteSampler):
         for k, index in enumerate(self._indices_of_rank()):
             if k >= self.skipped:
                 yield Draw(index, k * self.world_size + self.rank)
-
-
-class _ResumedIterator:
-    """The batches from iteration ``first`` on.
-
-    mmengine's original loop calls `next` once for every iteration it has done, the maintained one
-    calls `skip_iter`; here both are free, since the sampler starts in the right place.
-    """
-
-    def __init__(self, dataloader: Any, first: int) -> None:
-        dataloader.sampler.skip(first * dataloader.batch_size)
-        self.to_skip = first
-        self.batches = iter(dataloader)
-
-    def skip_iter(self, count: int) -> None:
-        """Do as many calls of `next` at once."""
-        self.to_skip -= count
-
-    def __iter__(self) -> _ResumedIterator:
-        return self
-
-    def __next__(self) -> Any:
-        if self.to_skip > 0:
-            self.to_skip -= 1
-            return None
-        return next(self.batches)
-
-
-@HOOKS.register_module()
-class ReplayHook(Hook):
-    """Seed every training iteration separately, and let a resumed run start at once."""
-
-    priority = 'VERY_HIGH'
-
-    def before_train_epoch(self, runner: Runner) -> None:
-        """Go straight to the right place after resuming in the middle of an endless stream."""
-        loop = runner.train_loop
-        if (
-            isinstance(loop, IterBasedTrainLoop)
-            and loop.iter > 0
-            and isinstance(loop.dataloader.sampler, ReplayInfiniteSampler)
-        ):
-            loop.dataloader_iterator = _ResumedIterator(loop.dataloader, loop.iter)
-
-    def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
-        """Seed what the model draws in this iteration (drop path, dropout, sampled boxes)."""
-        _seed_all(derive_seed(runner.seed, 'iteration', runner.iter, runner.rank))

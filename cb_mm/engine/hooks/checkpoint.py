@@ -1,8 +1,7 @@
 """Checkpoints that a kill, a power cut or a full disk cannot spoil.
 
 mmengine removes the old checkpoint before it writes the new one, and writes it in place. Here the
-new one is written beside, brought to the disk and renamed; only then the old one goes. `install`
-does the same for every other local file that mmengine writes.
+new one is written beside, brought to the disk and renamed; only then the old one goes.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import numpy as np
 import torch
 from mmengine.config import Config
 from mmengine.dist import is_main_process
-from mmengine.fileio import LocalBackend, register_backend
+from mmengine.fileio import LocalBackend, get_file_backend, register_backend
 from mmengine.hooks import CheckpointHook
 from mmengine.registry import HOOKS
 from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop, Runner
@@ -25,6 +24,7 @@ from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop, Runner
 from ...compat.wrappers import unwrap
 from ...errors import UserError
 from ...fileio.atomic import remove_drafts, write_atomically
+from ...fileio.backend import AtomicBackend
 
 #: Names in mmengine's message hub, which is saved with every checkpoint.
 _OUTDATED, _VALIDATED = 'outdated_checkpoints', 'done_validation'
@@ -34,23 +34,8 @@ _OWN_FILE = re.compile(r'(iter|epoch)_\d+\.pth|best_[^/\\]+\.pth')
 _PLAIN = ('CheckpointHook', 'mmengine.CheckpointHook')
 #: The checkpoint of a run that was asked to stop; there is one, until the next periodic one.
 STOPPED = 'stopped.pth'
-
-
-class AtomicBackend(LocalBackend):
-    """mmengine's local files, whole or absent."""
-
-    def put(self, obj: bytes, filepath: str | Path) -> None:
-        """Write bytes."""
-        write_atomically(filepath, obj)
-
-    def put_text(self, obj: str, filepath: str | Path, encoding: str = 'utf-8') -> None:
-        """Write text."""
-        write_atomically(filepath, obj.encode(encoding))
-
-
-def install() -> None:
-    """Let mmengine write every local file through `AtomicBackend`."""
-    register_backend('local', AtomicBackend, prefixes='', force=True)
+#: The backend that writes them: under a name of its own, nobody who does not ask for it gets it.
+_ATOMIC = 'cb_mm.atomic'
 
 
 class _RemovesLater:
@@ -87,6 +72,12 @@ class SafeCheckpointHook(CheckpointHook):
         info = runner.message_hub.runtime_info
         _keep_own_names(info)
         super().before_train(runner)
+        if type(self.file_backend) is LocalBackend and not (
+            self.backend_args or self.file_client_args
+        ):
+            register_backend(_ATOMIC, AtomicBackend, force=True)
+            self.backend_args = dict(backend=_ATOMIC)
+            self.file_backend = get_file_backend(self.out_dir, backend_args=self.backend_args)
         for key in [key for key in info if _NAMES_A_FILE.fullmatch(key)]:
             info[key] = self.file_backend.join_path(self.out_dir, info[key])
         if getattr(self, 'best_ckpt_path', None):

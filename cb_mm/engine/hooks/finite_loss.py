@@ -8,35 +8,43 @@ from typing import Any
 import torch
 from mmengine.dist import all_gather_object, all_reduce, get_world_size, is_main_process
 from mmengine.hooks import Hook
+from mmengine.registry import HOOKS
 from mmengine.runner import Runner
 
 from ...compat.wrappers import unwrap
 from ...errors import UserError
 from .checkpoint import last_good
-from .stop_on_signal import StopHook
+from .stop_on_signal import StopOnSignalHook
 
 #: So many steps in a row are no accident.
 _MOST = 100
 
 
+@HOOKS.register_module()
 class FiniteLossHook(Hook):
-    """Looks at the loss before it reaches a gradient.
+    """Look at the loss before it reaches a gradient.
 
-    All processes decide together: the gradients of one reach the weights of all.
+    All processes decide together: the gradients of one reach the weights of all. Where there is a
+    `StopOnSignalHook`, its request to stop is exchanged together with the check.
 
     Args:
         skip: Leave out a step whose loss is not finite, as if its batch had not been drawn.
-        stop: Its request to stop is exchanged together with the check.
     """
 
-    def __init__(self, skip: bool = False, stop: StopHook | None = None) -> None:
-        self.skip, self.stop = skip, stop
+    def __init__(self, skip: bool = False) -> None:
+        self.skip = skip
+        self.stop: StopOnSignalHook | None = None
         self.skipped: list[int] = []
         self.batch: Any = None
         self.buffers: dict[str, torch.Tensor] = {}
 
     def before_train(self, runner: Runner) -> None:
-        """Stand between the loss and the optimizer."""
+        """Stand between the loss and the optimizer.
+
+        An own class of optimizer wrapper could do it as well, but only one that the config names;
+        a hook has to work with all of them, and no hook of mmengine is called in between.
+        """
+        self.stop = next((h for h in runner.hooks if isinstance(h, StopOnSignalHook)), None)
         wrapper = runner.optim_wrapper
         if not hasattr(wrapper, 'update_params'):
             return
@@ -57,11 +65,12 @@ class FiniteLossHook(Hook):
             self.buffers = {name: b.clone() for name, b in unwrap(runner.model).named_buffers()}
 
     def after_train(self, runner: Runner) -> None:
-        """Say what was skipped."""
+        """Leave the optimizer wrapper as it was, and say what was skipped."""
+        vars(runner.optim_wrapper).pop('update_params', None)
         if self.skipped and is_main_process():
             steps = f'{len(self.skipped)} step' + ('s' if self.skipped[1:] else '')
             shown = ', '.join(map(str, self.skipped[:10])) + (', ...' if self.skipped[10:] else '')
-            print(f'--skip-nan: {steps} skipped, at iteration {shown}.', flush=True)
+            print(f'{steps} skipped, at iteration {shown}: the loss was not finite.', flush=True)
 
     def _all_finite(self, loss: torch.Tensor) -> bool:
         spoilt = ~torch.isfinite(loss.detach()).all()
@@ -86,19 +95,19 @@ class FiniteLossHook(Hook):
         if not all(bool(torch.isfinite(p).all()) for p in unwrap(runner.model).parameters()):
             raise UserError(
                 f'the weights are not finite (NaN or infinity) since before iteration {step}: '
-                f'no step can mend them. {last_good(runner.work_dir)}{batch} Try a lower learning '
+                f'no step can fix them. {last_good(runner.work_dir)}{batch} Try a lower learning '
                 'rate or clip_grad.'
             )
         if not self.skip:
             raise UserError(
                 f'the loss is {value} at iteration {step}. {last_good(runner.work_dir)}{batch} '
-                'Look at these images, try a lower learning rate or clip_grad, or pass --skip-nan '
-                'to leave such steps out.'
+                'Look at these images, try a lower learning rate or clip_grad, or leave such steps '
+                'out (--skip-nan; skip=True of FiniteLossHook).'
             )
         self.skipped.append(step)
         if len(self.skipped) >= _MOST and self.skipped[-1] - self.skipped[-_MOST] < _MOST:
             raise UserError(
-                f'--skip-nan: the last {_MOST} steps all had a loss that is not finite. '
+                f'the last {_MOST} steps were all skipped, since their loss is not finite. '
                 f'{last_good(runner.work_dir)}{batch}'
             )
         for name, buffer in unwrap(runner.model).named_buffers():

@@ -2,7 +2,7 @@
 
 torch would wrap an error of a loading process in that process's traceback, mmseg silently trains on
 a label map of another size, and OpenCV fills a cut-off JPEG with grey. What samples must satisfy is
-in `sample_checks`.
+in `cb_mm.datasets.checks.samples`.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from typing import Any
 
 from mmengine.dist import is_main_process
 from mmengine.hooks import Hook
+from mmengine.registry import HOOKS
 from mmengine.runner import Runner
 from torch.utils.data import DataLoader
 
 from ...datasets.checks.files import read_image, read_labels
 from ...datasets.checks.samples import SampleError, SampleRules, ignored_labels, step_lists
 from ...errors import SHOW_TRACEBACK, UserError
+from ..endless_loader import built_loaders, start_again
 
 #: In the work directory: one line for every file that was skipped.
 SKIPPED_FILE = 'broken_files.txt'
@@ -185,8 +187,7 @@ class GuardedSamples:
                     self._note(failure.message)
         if skip:
             failure.message = (
-                f'--skip-broken: {_MOST_IN_A_ROW} samples in a row are broken. The last: '
-                f'{failure.message}'
+                f'{_MOST_IN_A_ROW} samples in a row are broken. The last: {failure.message}'
             )
         return failure
 
@@ -203,7 +204,11 @@ class GuardedSamples:
 def guard(
     loader: DataLoader, skip: bool = False, folder: str | Path = '.', ignored: Iterable[int] = ()
 ) -> DataLoader:
-    """Let a data loader name broken samples; it must not have started its workers yet."""
+    """Let a data loader name broken samples; it must not have started its workers yet.
+
+    A DataLoader takes no other data set once it is built, and a hook gets it built; so the method
+    that torch looks for is put on the data set itself.
+    """
     dataset: Any = loader.dataset
     rules = SampleRules.of(dataset, ignored)
     for steps in step_lists(dataset):
@@ -215,36 +220,39 @@ def guard(
     return loader
 
 
-class SampleGuard(Hook):
-    """Guards the loaders of a runner. A validation skips nothing: its score would be another's."""
+@HOOKS.register_module()
+class SampleGuardHook(Hook):
+    """Guard the loaders of a runner: a broken sample is named, and ends the run or is skipped.
+
+    Args:
+        skip: Train without broken samples. A validation skips nothing: its score would be that of
+            other data.
+    """
 
     priority = 'HIGHEST'
 
     def __init__(self, skip: bool = False) -> None:
         self.skip = skip
 
-    def attach(self, runner: Runner) -> None:
-        """To be called before the loops are built, since the endless one starts its workers."""
-        build = runner.build_dataloader
+    def before_run(self, runner: Runner) -> None:
+        """Guard the loaders before they load anything."""
         ignored = ignored_labels(runner.cfg.to_dict())
-
-        def build_guarded(dataloader: Any, *args: Any, **kwargs: Any) -> DataLoader:
-            training = dataloader is runner._train_dataloader or (
-                isinstance(dataloader, dict) and dataloader == runner._train_dataloader
-            )
-            built = build(dataloader, *args, **kwargs)
-            return guard(built, self.skip and training, runner.work_dir, ignored)
-
-        runner.build_dataloader = build_guarded
-        runner.register_hook(self)
+        for part, loader in built_loaders(runner).items():
+            if not isinstance(loader.collate_fn, Collate):
+                guard(loader, self.skip and part == 'train', runner.work_dir, ignored)
+        start_again(runner)
 
     def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
         """Stop at a failure."""
-        self._stop_at(data_batch, 'pass --skip-broken to train without it')
+        self._stop_at(data_batch, 'train without it (--skip-broken; skip=True of SampleGuardHook)')
 
     def before_val_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
         """Stop at a failure."""
         self._stop_at(data_batch, 'take it out of the validation data')
+
+    def before_test_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
+        """Stop at a failure."""
+        self._stop_at(data_batch, 'take it out of the test data')
 
     def _stop_at(self, batch: Any, otherwise: str) -> None:
         if isinstance(batch, LoadFailure):
@@ -260,4 +268,4 @@ class SampleGuard(Hook):
         samples = 'sample was' if len(lines) == 1 else 'samples were'
         shown = '\n'.join(f'  {line}' for line in lines[:10])
         more = f'\n  ... and {len(lines) - 10} more in {file}' if len(lines) > 10 else ''
-        print(f'--skip-broken: {len(lines)} broken {samples} skipped:\n{shown}{more}', flush=True)
+        print(f'{len(lines)} broken {samples} skipped:\n{shown}{more}', flush=True)

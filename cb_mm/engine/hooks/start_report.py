@@ -2,77 +2,89 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mmengine.config import Config
 from mmengine.dist import get_world_size, is_main_process
 from mmengine.hooks import Hook
+from mmengine.optim import OptimWrapperDict
+from mmengine.registry import HOOKS
 from mmengine.runner import IterBasedTrainLoop, Runner
 
 from ...checkpoints.normalization import normalization_caution
 from ...compat import families as family
 from ...compat.wrappers import unwrap
 
-if TYPE_CHECKING:
-    from ..training import TrainOptions
 
+@HOOKS.register_module()
+class StartReportHook(Hook):
+    """Print one block when everything is in place and training is about to start.
 
-class StartReport(Hook):
-    """Prints one block when everything is in place and training is about to start."""
+    Args:
+        config: The name of the config, as the user gave it; by default the runner's own.
+        init: The weights that the backbone starts from, if they were given beside the config.
+    """
 
-    def __init__(self, options: TrainOptions) -> None:
-        self.options, self.done = options, False
+    priority = 'VERY_LOW'
+
+    def __init__(self, config: str | None = None, init: str | None = None) -> None:
+        self.config, self.init, self.done = config, init, False
 
     def before_train(self, runner: Runner) -> None:
-        """One block, from the main process alone."""
+        """Print it, from the main process alone."""
         if is_main_process():
-            print('\n'.join(_start_lines(runner, self.options)), flush=True)
+            print('\n'.join(self._lines(runner)), flush=True)
         self.done = True
 
+    def _lines(self, runner: Runner) -> list[str]:
+        config = runner.cfg
+        model = unwrap(runner.model)
+        processes = get_world_size()
+        per_process = batch_size(runner)
+        steps = accumulated(config)
+        batch = per_process * processes * steps
+        rate = max(group.get('initial_lr', group['lr']) for group in _groups(runner))
+        parameters = sum(p.numel() for p in model.parameters()) / 1e6
+        weights = getattr(getattr(model, 'backbone', None), 'weights_report', None)
+        rows = {
+            'config': f'{self.config or config.filename or "without a file"} ({_length(runner)})',
+            'family': family.current_family(),
+            'device': f'{next(model.parameters()).device.type} × {processes}',
+            'model': f'{type(model).__name__}, {parameters:.2f} M parameters',
+            'batch': f'{batch} = {per_process} × {processes} processes'
+            + (f' × {steps} accumulated' if steps > 1 else ''),
+            'lr': f'{rate:g}',
+            'weights': str(weights or 'random: no weights given (--init)'),
+            'results': runner.work_dir,
+        }
+        if config.get('resume'):
+            rows['resumed'] = f'{config.load_from} at iteration {runner.iter}'
+        scaling = config.get('auto_scale_lr') or {}
+        scaled = scaling.get('enable', False)
+        wanted = int(scaling.get('base_batch_size', batch) * (steps if scaled else 1))
+        if scaled and config.get('resume'):
+            rows['note'] = (
+                "lr and its schedule are the checkpoint's: --auto-scale-lr scales a new run alone"
+            )
+        elif wanted != batch:
+            rows['note'] = (
+                f'lr was scaled to this batch from {wanted}'
+                if scaled
+                else f"the recipe's batch is {wanted}; --auto-scale-lr scales the lr to yours, "
+                'optim_wrapper.accumulative_counts enlarges the batch'
+            )
+        caution = normalization_caution(model, self.init)
+        if caution:
+            rows['caution'] = caution
+        width = max(map(len, rows))
+        rule = '-' * 72
+        return [rule, *(f'{name:<{width}}  {value}' for name, value in rows.items()), rule]
 
-def _start_lines(runner: Runner, options: TrainOptions) -> list[str]:
-    config = runner.cfg
-    model = unwrap(runner.model)
-    processes = get_world_size()
-    per_process = batch_size(runner)
-    steps = accumulated(config)
-    batch = per_process * processes * steps
-    rate = max(group['initial_lr'] for group in runner.optim_wrapper.optimizer.param_groups)
-    parameters = sum(p.numel() for p in model.parameters()) / 1e6
-    weights = getattr(getattr(model, 'backbone', None), 'weights_report', None)
-    rows = {
-        'config': f'{options.config} ({_length(runner)})',
-        'family': family.current_family(),
-        'device': f'{next(model.parameters()).device.type} × {processes}',
-        'model': f'{type(model).__name__}, {parameters:.2f} M parameters',
-        'batch': f'{batch} = {per_process} × {processes} processes'
-        + (f' × {steps} accumulated' if steps > 1 else ''),
-        'lr': f'{rate:g}',
-        'weights': str(weights or 'random: no --init given'),
-        'results': runner.work_dir,
-    }
-    if config.get('resume'):
-        rows['resumed'] = f'{config.load_from} at iteration {runner.iter}'
-    scaling = config.get('auto_scale_lr', {})
-    scaled = scaling.get('enable', False)
-    wanted = int(scaling.get('base_batch_size', batch) * (steps if scaled else 1))
-    if scaled and config.get('resume'):
-        rows['note'] = (
-            "lr and its schedule are the checkpoint's: --auto-scale-lr scales a new run alone"
-        )
-    elif wanted != batch:
-        rows['note'] = (
-            f'lr was scaled to this batch from {wanted}'
-            if scaled
-            else f"the recipe's batch is {wanted}; --auto-scale-lr scales the lr to yours, "
-            'optim_wrapper.accumulative_counts enlarges the batch'
-        )
-    caution = normalization_caution(model, options.init, options.trust_checkpoint)
-    if caution:
-        rows['caution'] = caution
-    width = max(map(len, rows))
-    rule = '-' * 72
-    return [rule, *(f'{name:<{width}}  {value}' for name, value in rows.items()), rule]
+
+def _groups(runner: Runner) -> list[dict[str, Any]]:
+    wrapper = runner.optim_wrapper
+    wrappers = wrapper.values() if isinstance(wrapper, OptimWrapperDict) else [wrapper]
+    return [group for one in wrappers for group in one.optimizer.param_groups]
 
 
 def _length(runner: Runner) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import sys
 from collections.abc import Iterator
@@ -12,54 +13,62 @@ import torch
 from mmengine.dist import all_reduce, barrier, get_world_size, is_main_process
 from mmengine.hooks import EMAHook, Hook
 from mmengine.optim import OptimWrapperDict
+from mmengine.registry import HOOKS
 from mmengine.runner import EpochBasedTrainLoop, Runner
-from torch.utils.data import DataLoader
 
-from ..signals import Stopped, StopRequest, leave_signals_to_parent, signal_name
+from ..endless_loader import built_loaders, start_again
+from ..signals import Stopped, StopRequest, leave_signals_to_parent, signal_name, stop_on_signals
 from .checkpoint import SafeCheckpointHook
 
 #: In the checkpoint of a run that was stopped within an epoch: [batches done, batches in all].
 _PLACE = 'place_in_epoch'
 
 
-class StopHook(Hook):
-    """Ends a training run, with a checkpoint, when any of its processes was asked to stop.
+@HOOKS.register_module()
+class StopOnSignalHook(Hook):
+    """End a training run, with a checkpoint, when any of its processes was asked to stop.
 
     All processes must stop at the same iteration. In training their requests travel with the
     check of the loss (see `FiniteLossHook`), so that no step waits once more.
 
     Attributes:
-        request: What this process was asked.
+        request: What this process was asked. Our tools set it before they start the run; by
+            itself, the hook listens while the runner trains.
         agreed: The signal that ends all processes; 0 for none.
     """
 
     priority = 'LOWEST'  # after the schedulers and the periodic checkpoint
 
     def __init__(self) -> None:
-        self.request = StopRequest()
+        self.request: StopRequest | None = None
+        self.listening = contextlib.ExitStack()
         self.agreed = 0
         self.settled = False
         self.common_batches = 0
         self.later: _LaterBatches | None = None
 
-    def attach(self, runner: Runner) -> None:
-        """To be called before the loops are built, since the endless one starts its workers."""
-        build = runner.build_dataloader
+    def before_run(self, runner: Runner) -> None:
+        """Listen, and let the processes that load data leave signals to this one."""
+        loaders = built_loaders(runner)
+        if self.request is None:
+            trains = 'train' in loaders
+            listen = stop_on_signals() if trains else contextlib.nullcontext(StopRequest())
+            self.request = self.listening.enter_context(listen)
+        for loader in loaders.values():
+            if not isinstance(loader.worker_init_fn, _WorkerStart):
+                loader.worker_init_fn = _WorkerStart(loader.worker_init_fn)
+        start_again(runner)
 
-        def build_patient(*args: Any, **kwargs: Any) -> DataLoader:
-            loader = build(*args, **kwargs)
-            loader.worker_init_fn = _WorkerStart(loader.worker_init_fn)
-            return loader
-
-        runner.build_dataloader = build_patient
-        runner.register_hook(self)
+    def after_run(self, runner: Runner) -> None:
+        """Give the signals back to those who had them before."""
+        self.listening.close()
 
     def settle(self, number: int) -> None:
         """Take the signal that all processes agree on; 0 for none."""
         self.agreed, self.settled = number, True
 
     def _settle_now(self) -> None:
-        number = torch.tensor([self.request.number])
+        number = torch.tensor([self.request.number if self.request else 0])
         if get_world_size() > 1:
             all_reduce(number, 'max')
         self.settle(int(number.item()))
@@ -73,7 +82,9 @@ class StopHook(Hook):
         # With other processes or another batch size, the same share of the epoch.
         skipped = done * len(loop.dataloader) // batches
         self.later = later = _LaterBatches(loop.dataloader.batch_sampler, skipped)
-        object.__setattr__(loop.dataloader, 'batch_sampler', later)  # a DataLoader forbids it
+        # A DataLoader forbids it, and a loop has no other way to begin within an epoch: what it
+        # counts from 0 must be counted from there.
+        object.__setattr__(loop.dataloader, 'batch_sampler', later)
         run_iter = loop.run_iter
 
         def run_later(batch_idx: int, data_batch: Any) -> None:

@@ -8,8 +8,8 @@ ends, both advance at every iteration, and there is no weight averaging.
 
 _base_ = ['../runtime.py']
 
-# The second import needs mmpretrain, which only classification uses.
-custom_imports = dict(imports=['cb_mm', 'cb_mm.evaluation.classification'])
+# The last import needs mmpretrain, which only classification uses.
+custom_imports = dict(imports=['cb_mm', 'cb_mm.safe_io', 'cb_mm.evaluation.classification'])
 
 optim_wrapper = dict(
     type='OptimWrapper',
