@@ -1,12 +1,9 @@
-"""Moved to cb_mm.datasets.samplers.replay, and the hook to cb_mm.engine.hooks.replay."""
+"""Moved to cb_mm.datasets.samplers.replay, and its hook to cb_mm.engine.hooks.replay."""
 
 import importlib
+import sys
 
-from cb_mm._old_names import warn
+from cb_mm._old_names import moved
 
-PLACES = ('cb_mm.datasets.samplers.replay', 'cb_mm.engine.hooks.replay')
-
-warn(__name__, ' and '.join(PLACES), stacklevel=2)
-for place in PLACES:
-    content = vars(importlib.import_module(place))
-    globals().update({key: value for key, value in content.items() if not key.startswith('__')})
+moved(__name__, 'cb_mm.datasets.samplers.replay')
+sys.modules[__name__].ReplayHook = importlib.import_module('cb_mm.engine.hooks.replay').ReplayHook

@@ -116,12 +116,34 @@ def test_a_module_that_does_not_import():
     assert 'fits' not in text.splitlines()
 
 
-def test_importing_without_a_family_says_what_to_run(tmp_path):
-    code = 'import sys; sys.modules.update(mmengine=None, mmcv=None); import cb_mm'
+def without(*modules: str, then: str, cwd: Path) -> subprocess.CompletedProcess:
+    """Run code where these modules cannot be imported."""
+    absent = ', '.join(f'{name}=None' for name in modules)
+    code = f'import sys; sys.modules.update({absent})\n{then}'
     command = [sys.executable, '-c', code]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=60)
+
+
+def test_importing_without_a_family_says_what_to_run(tmp_path):
+    """The import warns; whatever is used of the package raises the same message."""
+    use = 'import cb_mm\ntry: cb_mm.add_context_broadcast\nexcept ImportError as e: print(e)'
+    done = without('mmengine', 'mmcv', then=use, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for text in (done.stdout, done.stderr):
+        assert 'pip install "cb_mm[onedl]"' in text
+        assert 'python -m cb_mm.doctor' in text
+    done = without('mmengine', 'mmcv', then='from cb_mm import remove_context_broadcast',
+                   cwd=tmp_path)  # fmt: skip
     assert done.returncode == 1
-    assert 'pip install "cb_mm[onedl]"' in done.stderr
+    assert done.stderr.rstrip().endswith('it says what does not fit and how to fix it.')
+
+
+@pytest.mark.parametrize('missing', ['mmengine', 'torch', 'torchvision'])
+def test_the_doctor_starts_where_nothing_else_does(tmp_path, missing):
+    run = "import runpy; sys.argv = ['doctor']; runpy.run_module('cb_mm.doctor', None, '__main__')"
+    done = without(missing, then=run, cwd=tmp_path)
+    assert done.stdout.startswith('cb_mm '), done.stderr[-2000:]
+    assert 'Traceback' not in done.stderr
 
 
 def test_opencv_needs_no_screen():
