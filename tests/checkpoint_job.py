@@ -13,7 +13,7 @@ from mmengine.model import BaseModel
 from mmengine.runner import Runner
 from torch import nn
 
-import cb_mm  # noqa: F401
+import cb_mm.safe_io  # noqa: F401
 from cb_mm.errors import exit_code
 
 

@@ -89,7 +89,8 @@ def snapshot() -> dict[str, str]:
 def main(module: str) -> None:
     """Print what importing ``module`` changes."""
     for name in (
-        'torch', 'torchvision', 'timm', 'cv2', 'scipy.special', 'safetensors.torch', 'mmcv', 'mmcv.transforms',
+        'torch', 'torchvision', 'timm', 'cv2', 'scipy.special', 'safetensors.torch',
+        'mmcv', 'mmcv.transforms',
         'mmengine', 'mmengine.hub', 'mmengine.runner', 'mmengine.model', 'mmengine.optim',
         'mmengine.dataset', 'mmengine.visualization', 'mmengine.hooks', 'mmengine.fileio',
         'mmseg', 'mmseg.registry', 'mmdet', 'mmdet.registry', 'mmpretrain',

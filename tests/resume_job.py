@@ -15,7 +15,7 @@ from mmengine.model import BaseModel
 from mmengine.runner import Runner
 from torch import nn
 
-import cb_mm  # noqa: F401  (what is under test: it makes mmengine's resuming work)
+import cb_mm.safe_io  # noqa: F401  (under test: it makes mmengine resume, safely)
 
 
 class Net(BaseModel):

@@ -79,7 +79,7 @@ def test_safe_io_can_be_switched_on_after_mmengine_has_worked(plain_mmengine, tm
     safe_io.install()
     safe_io.install()
     assert type(get_file_backend(str(tmp_path), enable_singleton=True)) is AtomicBackend
-    with pytest.raises(MissingFile, match='none.pth does not exist') as missing:
+    with pytest.raises(MissingFile, match=r'none\.pth does not exist') as missing:
         CheckpointLoader.load_checkpoint(str(tmp_path / 'none.pth'))
     assert isinstance(missing.value, FileNotFoundError)
     assert isinstance(missing.value, UserError)
