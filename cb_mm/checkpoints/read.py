@@ -1,7 +1,8 @@
 """Reading checkpoint files: safe by default, and an error that names what is wrong.
 
 A ``.pth`` file is a pickle, and unpickling can run any code. Here it is read by a machine that
-knows only tensors and plain data (`plain_pickle`), from an archive as torch writes it (`archive`). `cb_mm.safe_io` makes mmengine's own loading go through it too.
+knows only tensors and plain data (`plain_pickle`), from an archive as torch writes it (`archive`).
+`cb_mm.safe_io` makes mmengine's own loading go through it too.
 """
 
 from __future__ import annotations
