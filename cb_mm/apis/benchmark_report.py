@@ -141,7 +141,10 @@ def _status(key: str) -> int:
 
 
 def machine() -> dict[str, Any]:
-    """Return what the figures depend on: processor, cores, threads, versions, but no paths."""
+    """Return what the figures depend on: processor, cores, threads, versions.
+
+    It holds no names and no paths.
+    """
     info = Path('/proc/cpuinfo')
     lines = info.read_text().splitlines() if info.exists() else []
     models = [line.partition(':')[2].strip() for line in lines if line.startswith('model name')]
