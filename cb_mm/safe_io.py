@@ -1,12 +1,12 @@
 """Safe reading and atomic writing for all of mmengine, in the process that imports this module.
 
 ``import cb_mm`` alone leaves mmengine as it is. Our tools, `cb_mm.apis` and the configs of cb_mm
-import this module as well, and anybody else may. From then on
+import this module too, and anyone else may. From then on
 
 - every checkpoint (``Runner.resume``, ``load_from``, ``init_cfg``) goes through `read_checkpoint`,
   which runs no code: the original mmengine cannot resume with torch >= 2.6, and the maintained one
-  falls back to unsafe unpickling when the safe way fails;
-- every local file that mmengine writes is whole or absent;
+  falls back to unsafe unpickling when safe unpickling fails;
+- every local file that mmengine writes is written atomically;
 - mmengine prints no debug messages, and mmpretrain imports beside a new transformers.
 """
 
@@ -44,7 +44,7 @@ def install() -> None:
 
 
 def uninstall() -> None:
-    """Give mmengine back its own reading and writing of files."""
+    """Restore mmengine's own reading and writing of files."""
     if not _before:
         return
     for name, original in _before.items():
@@ -76,7 +76,7 @@ def _load_url(
     file_name: str | None = None,
     **_: Any,
 ) -> dict[str, Any]:
-    """Do what torch.hub's `load_state_dict_from_url` does, which unpickles without limits."""
+    """Load as torch.hub's `load_state_dict_from_url`, but with safe unpickling."""
     return read_checkpoint(download(url, model_dir, check_hash), is_trusted(url))
 
 

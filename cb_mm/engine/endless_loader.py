@@ -1,4 +1,4 @@
-"""Changing a data loader that mmengine's endless training loop has started already."""
+"""Changes to a data loader that mmengine's endless training loop has already started."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def start_again(runner: Runner) -> None:
 
 
 class _StartsLater:
-    """An iterator that is made when its first batch is asked for."""
+    """An iterator that is created when its first batch is requested."""
 
     def __init__(self, make: Callable[[], Any]) -> None:
         self.make = make

@@ -1,4 +1,4 @@
-"""mmengine's local files, whole or absent; see `cb_mm.safe_io` for how it comes into use."""
+"""mmengine's local files, written atomically; `cb_mm.safe_io` switches it on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .atomic import write_atomically
 
 
 class AtomicBackend(LocalBackend):
-    """Write local files beside their place, and rename them when they are on the disk."""
+    """Write local files beside their final place, and rename them when they are on disk."""
 
     def put(self, obj: bytes, filepath: str | Path) -> None:
         """Write bytes."""

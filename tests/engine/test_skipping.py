@@ -281,4 +281,4 @@ def test_a_step_that_fails_is_named_with_its_values(folder, tmp_path):
 def test_samples_that_make_no_batch_are_a_message():
     loader = DataLoader(Numbers(), batch_size=2, collate_fn=lambda _: torch.stack([1]))
     failure = next(iter(sample_guard.guard(loader)))
-    assert 'put together' in failure.message
+    assert 'collated' in failure.message

@@ -1,7 +1,7 @@
-"""Checkpoints that a kill, a power cut or a full disk cannot spoil.
+"""Checkpoints that survive a kill, a power cut or a full disk.
 
 mmengine removes the old checkpoint before it writes the new one, and writes it in place. Here the
-new one is written beside, brought to the disk and renamed; only then the old one goes.
+new one is written beside it, synced to disk and renamed; only then is the old one removed.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _OWN_FILE = re.compile(r'(iter|epoch)_\d+\.pth|best_[^/\\]+\.pth')
 _PLAIN = ('CheckpointHook', 'mmengine.CheckpointHook')
 #: The checkpoint of a run that was asked to stop; there is one, until the next periodic one.
 STOPPED = 'stopped.pth'
-#: The backend that writes them: under a name of its own, nobody who does not ask for it gets it.
+#: The backend that writes them: registered under its own name, so that only this hook uses it.
 _ATOMIC = 'cb_mm.atomic'
 
 
 class _RemovesLater:
-    """A file backend whose removals wait until they are asked for."""
+    """A file backend whose removals are deferred until requested."""
 
     def __init__(self, backend: Any) -> None:
         self.backend = backend
@@ -57,10 +57,10 @@ class _RemovesLater:
 
 @HOOKS.register_module()
 class SafeCheckpointHook(CheckpointHook):
-    """mmengine's hook, with the same options, that never has fewer whole checkpoints than before.
+    """mmengine's hook, with the same options, that never has fewer complete checkpoints.
 
-    It also does the validation again that a kill cut short: mmengine resumes behind it, and its
-    score, or a best checkpoint, would be lost.
+    It also repeats the validation that a kill cut short: mmengine resumes after it, and its score,
+    or a best checkpoint, would be lost.
     """
 
     saved_iteration: int | None = None
@@ -92,13 +92,13 @@ class SafeCheckpointHook(CheckpointHook):
                 if self.file_backend.isfile(path):
                     self.file_backend.remove(path)
         if _validation_is_due(runner):
-            runner.logger.info('The validation after this checkpoint was cut short: once more.')
+            runner.logger.info('The validation after this checkpoint was cut short: repeating it.')
             if self.last_ckpt is None:
                 self.last_ckpt = runner.message_hub.runtime_info.get('last_ckpt')
             runner.val_loop.run()
 
     def after_val_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
-        """Save the best; its checkpoint knows that this validation is done."""
+        """Save the best; its checkpoint records that this validation is done."""
         runner.message_hub.update_info(_VALIDATED, runner.iter)
         super().after_val_epoch(runner, metrics or {})
 
@@ -125,7 +125,7 @@ class SafeCheckpointHook(CheckpointHook):
         _require_finite(runner)
         with self._removing_last(runner):
             self._outdate(STOPPED)
-            # The whole of mmengine's method, but for the file that names the last checkpoint.
+            # mmengine's method, except for the file that names the last checkpoint.
             if self.max_keep_ckpts > 0 and [*self.keep_ckpt_ids][-1:] != [step]:
                 if len(self.keep_ckpt_ids) == self.max_keep_ckpts:
                     self._outdate(self.filename_tmpl.format(self.keep_ckpt_ids.popleft()))
@@ -163,7 +163,7 @@ class SafeCheckpointHook(CheckpointHook):
 
     @contextlib.contextmanager
     def _removing_last(self, runner: Runner) -> Iterator[None]:
-        """Within the block nothing is removed; at its end, if all went well, what was to be."""
+        """Defer removals to the end of the block, and do them only if all went well."""
         if isinstance(self.file_backend, _RemovesLater):  # saving the best saves the last as well
             yield
             return
@@ -186,8 +186,8 @@ class SafeCheckpointHook(CheckpointHook):
 def _keep_own_names(info: dict[str, Any]) -> None:
     """Reduce what a resumed checkpoint says about files to names of checkpoints.
 
-    They are removed, when their time comes, from the folder of this run alone. A checkpoint that
-    somebody else made could name any file; one of a run whose folder was moved names the old place.
+    They are removed, in time, only from the folder of this run. A checkpoint from someone else
+    could name any file; one of a run whose folder was moved names the old place.
     """
     for key, value in [*info.items()]:
         listed = value if isinstance(value, (list, tuple)) else ()
@@ -204,13 +204,13 @@ def _keep_own_names(info: dict[str, Any]) -> None:
 
 
 def _own_name(path: Any) -> str | None:
-    """The name of a checkpoint that this hook can have written, without its folder."""
+    """Return the name of a checkpoint that this hook can have written, without its folder."""
     name = re.split(r'[/\\]', path)[-1] if isinstance(path, str) else ''
     return name if _OWN_FILE.fullmatch(name) else None
 
 
 def _validation_is_due(runner: Runner) -> bool:
-    """Whether the resumed checkpoint was written just before a validation that it knows not of."""
+    """Return whether the resumed checkpoint was written before a validation not recorded in it."""
     loop = runner.train_loop
     if not getattr(runner, '_resume', False) or runner.val_loop is None:
         return False
@@ -235,7 +235,7 @@ def _require_finite(runner: Runner) -> None:
 
 
 def finite(model: torch.nn.Module) -> bool:
-    """Whether all weights and buffers of a model are finite numbers."""
+    """Return whether all weights and buffers of a model are finite numbers."""
     return all(
         bool(torch.isfinite(tensor).all())
         for tensor in model.state_dict().values()
@@ -244,15 +244,15 @@ def finite(model: torch.nn.Module) -> bool:
 
 
 def last_good(folder: str | Path) -> str:
-    """A sentence that names the checkpoint to go on from."""
+    """Return a sentence that names the checkpoint to resume from."""
     found = checkpoints_in(folder)
     if not found:
         return f'There is no checkpoint in {folder} yet.'
-    return f'The last good checkpoint is {found[0]}; --resume goes on from it.'
+    return f'The last good checkpoint is {found[0]}; pass --resume to resume from it.'
 
 
 def checkpoints_in(folder: str | Path) -> list[Path]:
-    """The checkpoints to resume from, newest first: of a stopped run, and the periodic ones."""
+    """Return the checkpoints to resume from, newest first: of a stopped run, and periodic ones."""
     stopped = [file for file in [Path(folder) / STOPPED] if file.is_file()]
     numbered = []
     for file in Path(folder).glob('*.pth'):

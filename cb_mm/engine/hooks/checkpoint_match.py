@@ -1,4 +1,4 @@
-"""A resumed checkpoint must be of this very model; mmengine would take what fits."""
+"""A check that a resumed checkpoint is of exactly this model; mmengine would take what fits."""
 
 from __future__ import annotations
 

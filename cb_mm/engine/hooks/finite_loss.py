@@ -1,4 +1,4 @@
-"""A loss that is not a finite number: the end of the run, or of that step alone."""
+"""A loss that is not a finite number: the end of the run, or of that step only."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from ...errors import UserError
 from .checkpoint import last_good
 from .stop_on_signal import StopOnSignalHook
 
-#: So many steps in a row are no accident.
+#: This many steps in a row are not an accident.
 _MOST = 100
 
 
 @HOOKS.register_module()
 class FiniteLossHook(Hook):
-    """Look at the loss before it reaches a gradient.
+    """Check the loss before it reaches a gradient.
 
     All processes decide together: the gradients of one reach the weights of all. Where there is a
     `StopOnSignalHook`, its request to stop is exchanged together with the check.
 
     Args:
-        skip: Leave out a step whose loss is not finite, as if its batch had not been drawn.
+        skip: Skip a step whose loss is not finite, as if its batch had not been drawn.
     """
 
     def __init__(self, skip: bool = False) -> None:
@@ -39,10 +39,10 @@ class FiniteLossHook(Hook):
         self.buffers: dict[str, torch.Tensor] = {}
 
     def before_train(self, runner: Runner) -> None:
-        """Stand between the loss and the optimizer.
+        """Insert the check between the loss and the optimizer.
 
-        An own class of optimizer wrapper could do it as well, but only one that the config names;
-        a hook has to work with all of them, and no hook of mmengine is called in between.
+        A custom optimizer wrapper could do it too, but only if the config names it; a hook has to
+        work with all of them, and no hook of mmengine is called in between.
         """
         self.stop = next((h for h in runner.hooks if isinstance(h, StopOnSignalHook)), None)
         wrapper = runner.optim_wrapper
@@ -65,7 +65,7 @@ class FiniteLossHook(Hook):
             self.buffers = {name: b.clone() for name, b in unwrap(runner.model).named_buffers()}
 
     def after_train(self, runner: Runner) -> None:
-        """Leave the optimizer wrapper as it was, and say what was skipped."""
+        """Restore the optimizer wrapper, and report what was skipped."""
         vars(runner.optim_wrapper).pop('update_params', None)
         if self.skipped and is_main_process():
             steps = f'{len(self.skipped)} step' + ('s' if self.skipped[1:] else '')
@@ -101,8 +101,8 @@ class FiniteLossHook(Hook):
         if not self.skip:
             raise UserError(
                 f'the loss is {value} at iteration {step}. {last_good(runner.work_dir)}{batch} '
-                'Look at these images, try a lower learning rate or clip_grad, or leave such steps '
-                'out (--skip-nan; skip=True of FiniteLossHook).'
+                'Look at these images, try a lower learning rate or clip_grad, or skip such steps '
+                '(--skip-nan; skip=True of FiniteLossHook).'
             )
         self.skipped.append(step)
         if len(self.skipped) >= _MOST and self.skipped[-1] - self.skipped[-_MOST] < _MOST:
@@ -116,7 +116,7 @@ class FiniteLossHook(Hook):
 
 
 def _files(batch: Any) -> list[str]:
-    """The images of a batch, from the samples of mmseg, mmdet and mmpretrain alike."""
+    """Return the images of a batch, from the samples of mmseg, mmdet and mmpretrain alike."""
     samples = batch.get('data_samples') if isinstance(batch, dict) else None
     found = [getattr(sample, 'img_path', None) for sample in samples or ()]
     return [str(file) for file in found if file]

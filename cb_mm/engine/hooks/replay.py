@@ -1,4 +1,4 @@
-"""Randomness that belongs to one iteration, so that a resumed run equals an undisturbed one.
+"""Randomness that belongs to one iteration, so that a resumed run equals an uninterrupted one.
 
 The samplers that name every sample with its place are in `cb_mm.datasets.samplers.replay`.
 """

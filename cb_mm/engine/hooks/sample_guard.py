@@ -28,14 +28,14 @@ from ..endless_loader import built_loaders, start_again
 
 #: In the work directory: one line for every file that was skipped.
 SKIPPED_FILE = 'broken_files.txt'
-#: So many samples in a row cannot all be broken by chance.
+#: This many samples in a row cannot all be broken by chance.
 _MOST_IN_A_ROW = 100
-#: So much of a step of a pipeline is shown in a message.
+#: Maximum length of a pipeline step in a message.
 _LONGEST_STEP = 200
 
 
 class LoadFailure:
-    """Takes an error for people out of a worker, where torch would wrap it in a traceback.
+    """A user-facing error from a worker, where torch would wrap it in a traceback.
 
     Args:
         message: What is wrong.
@@ -47,13 +47,13 @@ class LoadFailure:
 
 
 class Collate:
-    """A way to make a batch which lets a failure through."""
+    """A collate function that lets a failure through."""
 
     def __init__(self, collate: Callable) -> None:
         self.collate = collate
 
     def __call__(self, samples: list) -> Any:
-        """A batch, or the first failure in it."""
+        """Return a batch, or the first failure in it."""
         for sample in samples:
             if isinstance(sample, LoadFailure):
                 return sample
@@ -61,14 +61,14 @@ class Collate:
             return self.collate(samples)
         except Exception as error:  # in a worker, torch would wrap it in a traceback
             return LoadFailure(
-                f'samples cannot be put together to a batch ({_first_line(error)}). Let the last '
+                f'samples cannot be collated into a batch ({_first_line(error)}). Make the last '
                 'steps of the pipeline give all of them the same shape, or set batch_size=1.',
                 advised=True,
             )
 
 
 class GuardedLoader:
-    """A loading step of a pipeline that looks at what it has loaded.
+    """A loading step of a pipeline that checks what it has loaded.
 
     Args:
         loader: The step, such as LoadImageFromFile.
@@ -79,7 +79,7 @@ class GuardedLoader:
         self.loader, self.rules = loader, rules
 
     def __call__(self, results: dict) -> dict | None:
-        """As the loader; a UserError when the sample is broken."""
+        """Load as the loader does; raise a UserError if the sample is broken."""
         image, labels = results.get('img_path'), results.get('seg_map_path')
         before = set(results)
         try:
@@ -104,7 +104,7 @@ class GuardedLoader:
 def _unreadable(
     image_is_there: bool, image: str | None, labels: str | None, error: Exception
 ) -> str:
-    """Which file could not be loaded, and why, as tools/check_data.py puts it."""
+    """Return which file could not be loaded, and why, in the words of tools/check_data.py."""
     reason = _first_line(error)
     if image_is_there and not labels:
         return f'the annotation of image {image} cannot be used ({reason}).'
@@ -119,13 +119,13 @@ def _first_line(error: Exception) -> str:
 
 
 def load_failure(dataset: Any, index: int, error: Exception) -> LoadFailure:
-    """Return what to tell about an error that a data set raised for one of its samples."""
+    """Return the message for an error that a data set raised for one of its samples."""
     detail = f'\n{traceback.format_exc()}' if os.environ.get(SHOW_TRACEBACK) else ''
     if isinstance(error, UserError):
         return LoadFailure(f'{error}{detail}', isinstance(error, SampleError))
     try:
         file = dataset.get_data_info(int(index)).get('img_path')
-    except Exception:  # an odd data set: its number must do
+    except Exception:  # an unusual data set: use the number
         file = None
     what = f'image {file or f"number {index}"}'
     step, size = _failed_step(dataset, error)
@@ -134,7 +134,7 @@ def load_failure(dataset: Any, index: int, error: Exception) -> LoadFailure:
     shape = f' ({size[1]} x {size[0]})' if size else ''
     return LoadFailure(
         f'{what}{shape}: the step {" ".join(repr(step).split())[:_LONGEST_STEP]} of the pipeline '
-        f'fails ({_first_line(error)}). Correct its values in the config, or leave the image out.'
+        f'fails ({_first_line(error)}). Correct its values in the config, or remove the image.'
         f'{detail}',
         advised=True,
     )
@@ -156,7 +156,7 @@ def _failed_step(dataset: Any, error: Exception) -> tuple[Any, Sequence[int] | N
 
 
 class GuardedSamples:
-    """Loads a batch; a broken sample becomes a failure, or its next whole neighbour.
+    """Loader of a batch; a broken sample becomes a failure, or its next intact neighbour.
 
     torch's DataLoader calls it as the data set's ``__getitems__``. The replacement depends on the
     sample alone, so that a resumed run makes the same one.
@@ -168,12 +168,12 @@ class GuardedSamples:
         self.seen: set[str] = set()
 
     def __call__(self, indices: list[int]) -> list[Any]:
-        """The samples, or failures in their places."""
+        """Return the samples, or failures in their places."""
         return [self._load(index) for index in indices]
 
     def _load(self, index: int) -> Any:
         failure = LoadFailure('')
-        # Samplers of other people may yield more than numbers; those have no neighbours.
+        # Third-party samplers may yield more than numbers; those have no neighbours.
         skip = self.skip and isinstance(index, Integral)
         for further in range(min(len(self.dataset), _MOST_IN_A_ROW) if skip else 1):
             place = (index + further) % len(self.dataset) if further else index
@@ -192,7 +192,7 @@ class GuardedSamples:
         return failure
 
     def _note(self, message: str) -> None:
-        """One line in the file; several processes add to it."""
+        """Add one line to the file; several processes write to it."""
         if message in self.seen:
             return
         self.seen.add(message)
@@ -225,8 +225,7 @@ class SampleGuardHook(Hook):
     """Guard the loaders of a runner: a broken sample is named, and ends the run or is skipped.
 
     Args:
-        skip: Train without broken samples. A validation skips nothing: its score would be that of
-            other data.
+        skip: Train without broken samples. A validation skips nothing: that would change its score.
     """
 
     priority = 'HIGHEST'
@@ -248,11 +247,11 @@ class SampleGuardHook(Hook):
 
     def before_val_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
         """Stop at a failure."""
-        self._stop_at(data_batch, 'take it out of the validation data')
+        self._stop_at(data_batch, 'remove it from the validation data')
 
     def before_test_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
         """Stop at a failure."""
-        self._stop_at(data_batch, 'take it out of the test data')
+        self._stop_at(data_batch, 'remove it from the test data')
 
     def _stop_at(self, batch: Any, otherwise: str) -> None:
         if isinstance(batch, LoadFailure):
@@ -260,7 +259,7 @@ class SampleGuardHook(Hook):
             raise UserError(batch.message + ('' if batch.advised else advice))
 
     def after_train(self, runner: Runner) -> None:
-        """Say what was skipped."""
+        """Report what was skipped."""
         file = Path(runner.work_dir) / SKIPPED_FILE
         if not (self.skip and is_main_process() and file.is_file()):
             return

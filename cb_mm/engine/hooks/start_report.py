@@ -1,4 +1,4 @@
-"""What a training run says before its first iteration: one block, of what is really run."""
+"""What a training run prints before its first iteration: one block about what really runs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class StartReportHook(Hook):
         self.config, self.init, self.done = config, init, False
 
     def before_train(self, runner: Runner) -> None:
-        """Print it, from the main process alone."""
+        """Print it, only from the main process."""
         if is_main_process():
             print('\n'.join(self._lines(runner)), flush=True)
         self.done = True
@@ -64,7 +64,7 @@ class StartReportHook(Hook):
         wanted = int(scaling.get('base_batch_size', batch) * (steps if scaled else 1))
         if scaled and config.get('resume'):
             rows['note'] = (
-                "lr and its schedule are the checkpoint's: --auto-scale-lr scales a new run alone"
+                "lr and its schedule are the checkpoint's: --auto-scale-lr scales only a new run"
             )
         elif wanted != batch:
             rows['note'] = (
@@ -88,7 +88,7 @@ def _groups(runner: Runner) -> list[dict[str, Any]]:
 
 
 def _length(runner: Runner) -> str:
-    """What is run: a schedule as it is, or another length of it."""
+    """Return what runs: a schedule as it is, or with another length."""
     endless = isinstance(runner.train_loop, IterBasedTrainLoop)
     total, unit = (runner.max_iters, 'iterations') if endless else (runner.max_epochs, 'epochs')
     schedule = f'{runner.cfg.get("schedule", "own")} schedule'
@@ -104,11 +104,11 @@ def _length(runner: Runner) -> str:
 
 
 def accumulated(config: Config) -> int:
-    """Steps whose gradients make one update."""
+    """Return the number of steps whose gradients make one update."""
     return int(config.optim_wrapper.get('accumulative_counts', 1))
 
 
 def batch_size(runner: Runner) -> int:
-    """Images per step and process."""
+    """Return the images per step and process."""
     loader: Any = runner.train_dataloader
     return loader.batch_size or loader.batch_sampler.batch_size

@@ -60,7 +60,7 @@ class StopOnSignalHook(Hook):
         start_again(runner)
 
     def after_run(self, runner: Runner) -> None:
-        """Give the signals back to those who had them before."""
+        """Restore the previous signal handlers."""
         self.listening.close()
 
     def settle(self, number: int) -> None:
@@ -74,7 +74,7 @@ class StopOnSignalHook(Hook):
         self.settle(int(number.item()))
 
     def before_train_epoch(self, runner: Runner) -> None:
-        """After a stop within an epoch, go straight to the batch that is next."""
+        """Go straight to the next batch after a stop within an epoch."""
         done, batches = runner.message_hub.runtime_info.pop(_PLACE, None) or (0, 1)
         loop = runner.train_loop
         if not (done and isinstance(loop, EpochBasedTrainLoop)):
@@ -101,7 +101,7 @@ class StopOnSignalHook(Hook):
         self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None
     ) -> None:
         """Stop after this iteration, unless gradients are still being accumulated."""
-        if not self.settled:  # a single process, or a model that updates in a way of its own
+        if not self.settled:  # a single process, or a model with its own update
             self._settle_now()
         self.settled = False
         if self.agreed and _updated(runner.optim_wrapper):
@@ -149,13 +149,13 @@ def _last_words(number: int, iteration: int, runner: Runner, file: str | Path | 
 
 
 def _updated(wrapper: Any) -> bool:
-    """Whether the optimizer has used all gradients so far: they are not in a checkpoint."""
+    """Return whether the optimizer has used all gradients so far: they are not in a checkpoint."""
     wrappers = wrapper.values() if isinstance(wrapper, OptimWrapperDict) else [wrapper]
     return all(one.should_update() for one in wrappers)
 
 
 class _WorkerStart:
-    """A loader's own ``worker_init_fn``, in a process that leaves signals to its parent."""
+    """Run a loader's own ``worker_init_fn`` in a process that leaves signals to its parent."""
 
     def __init__(self, start: Any) -> None:
         self.start = start
