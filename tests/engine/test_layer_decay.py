@@ -220,8 +220,8 @@ def test_real_configs_of_both_tasks(scope, config):
 @pytest.mark.parametrize(
     ('call', 'message'),
     [
-        (lambda: build(Model(vit()), decay_rate=0.9), "holds 'decay_rate'"),
-        (lambda: build(Model(vit()), norm_decay_mult=0.5), "holds 'norm_decay_mult'"),
+        (lambda: build(Model(vit()), decay_rate=0.9), "has 'decay_rate'"),
+        (lambda: build(Model(vit()), norm_decay_mult=0.5), "has 'norm_decay_mult'"),
         (lambda: build(Model(vit()), layer_decay=0.0), 'layer_decay=0.0'),
         (lambda: build(Model(vit()), layer_decay=1.5), 'layer_decay=1.5'),
         (lambda: build(Model(vit()), optimizer={'type': 'AdamW'}), 'needs an lr'),
