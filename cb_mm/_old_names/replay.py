@@ -6,4 +6,5 @@ import sys
 from cb_mm._old_names import moved
 
 moved(__name__, 'cb_mm.datasets.samplers.replay')
-sys.modules[__name__].ReplayHook = importlib.import_module('cb_mm.engine.hooks.replay').ReplayHook
+hook = importlib.import_module('cb_mm.engine.hooks.replay').ReplayHook
+vars(sys.modules[__name__])['ReplayHook'] = hook

@@ -65,6 +65,7 @@ class SafeCheckpointHook(CheckpointHook):
 
     saved_iteration: int | None = None
     file_backend: Any
+    backend_args: dict | None
     last_ckpt: str | None
 
     def before_train(self, runner: Runner) -> None:

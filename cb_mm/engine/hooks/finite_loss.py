@@ -76,7 +76,8 @@ class FiniteLossHook(Hook):
         spoilt = ~torch.isfinite(loss.detach()).all()
         if get_world_size() == 1:
             return not spoilt
-        asked = self.stop.request.number if self.stop else 0
+        request = self.stop.request if self.stop else None
+        asked = request.number if request else 0
         flags = torch.stack([spoilt.int(), torch.full_like(spoilt, asked, dtype=torch.int32)])
         all_reduce(flags, 'max')
         any_spoilt, signal = flags.tolist()

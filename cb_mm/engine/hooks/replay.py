@@ -10,7 +10,6 @@ from typing import Any
 from mmengine.hooks import Hook
 from mmengine.registry import HOOKS
 from mmengine.runner import IterBasedTrainLoop, Runner
-from torch.utils.data import DataLoader
 
 from ...datasets.samplers.replay import ReplayInfiniteSampler, derive_seed, seed_all
 
@@ -22,7 +21,7 @@ class _ResumedIterator:
     calls `skip_iter`; here both are free, since the sampler starts in the right place.
     """
 
-    def __init__(self, dataloader: DataLoader, first: int) -> None:
+    def __init__(self, dataloader: Any, first: int) -> None:
         dataloader.sampler.skip(first * dataloader.batch_size)
         self.to_skip = first
         self.batches = iter(dataloader)
