@@ -234,7 +234,7 @@ def test_records_that_are_damaged_or_there_twice(study, tmp_path, capsys):
         'layers is not a list': {**lines[2], 'layers': {}},
         'bound is missing': {k: v for k, v in lines[2].items() if k != 'bound'},
         'layers[0] is not an object': {**lines[2], 'layers': [1]},
-        'no record of this kind': {'image': 'x', 'model': 'plain'},
+        'not a record of this kind': {'image': 'x', 'model': 'plain'},
     }
     for message, line in bad.items():
         content = '\n'.join(map(json.dumps, [header, *lines[:2], line])) + '\n'
