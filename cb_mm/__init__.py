@@ -28,7 +28,7 @@ def _register() -> None:
     from .compat import mmcv_ops
 
     mmcv_ops.install()
-    from . import corruption, models  # noqa: F401
+    from . import corruption, models, robustness  # noqa: F401
     from .datasets.samplers import replay  # noqa: F401
     from .engine import hooks  # noqa: F401
     from .engine.optim import bfloat16, layer_decay  # noqa: F401

@@ -21,7 +21,13 @@ class UserError(Exception):
     """Something the user can fix: the message names the file, what is wrong and what to do.
 
     The library raises it; a tool prints the message alone, without a traceback, and exits with 2.
+
+    Attributes:
+        on_command_line: The message for people who gave options, where the error itself names
+            parameters of a Python function.
     """
+
+    on_command_line: str | None = None
 
 
 class MissingFile(UserError, FileNotFoundError):
@@ -48,7 +54,7 @@ def exit_code(job: Callable[[], object]) -> int:
 def _message(error: UserError | OSError) -> str | None:
     """Return one message; None for a system error that concerns no file."""
     if isinstance(error, UserError):
-        return str(error)
+        return error.on_command_line or str(error)
     # A name that is too long, and whatever else a file system has to say about a file.
     about = f'{str(error.filename)[:100]}: {error.strerror}.' if error.filename else None
     return cannot_write(error) or about

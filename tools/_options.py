@@ -19,6 +19,16 @@ def tool_parser(description: str) -> argparse.ArgumentParser:
     )
 
 
+def api_parser(description: str) -> argparse.ArgumentParser:
+    """A parser for a tool that calls a function of ``cb_mm.apis`` with what was given.
+
+    What was not given is not there: the defaults are those of the function.
+    """
+    parser = tool_parser(description)
+    parser.argument_default = argparse.SUPPRESS
+    return parser
+
+
 def count(text: str) -> int:
     """A whole number from 1."""
     if not re.fullmatch(r'[1-9]\d*', text, re.ASCII):
@@ -46,7 +56,6 @@ def add_cfg_options(parser: argparse.ArgumentParser, example: str) -> None:
     parser.add_argument(
         '--cfg-options',
         nargs='+',
-        default=[],
         metavar='KEY=VALUE',
         help=f'change the config, such as {example}',
     )
@@ -68,7 +77,7 @@ def add_matching(parser: argparse.ArgumentParser) -> None:
     add('--normalization', metavar='NAME', help='mean and std of the images: imagenet, half '
         '(127.5), clip, or weights to follow the weights')  # fmt: skip
     add('--allow-mismatch', '--allow-broadcast-mismatch', action='store_true',
-        dest='allow_broadcast_mismatch', help='take weights that say that they were trained with '
+        dest='allow_mismatch', help='take weights that say that they were trained with '
         'another broadcast, other settings or other classes')  # fmt: skip
 
 
@@ -83,7 +92,7 @@ def add_running(parser: argparse.ArgumentParser, precision: str) -> None:
     add('--compile', action='store_true', help='torch.compile for backbone, neck and heads: '
         'minutes at the start, less later; same result')  # fmt: skip
     add_matching(parser)
-    add('--launcher', choices=['none', 'pytorch', 'slurm', 'mpi'], default='none',
+    add('--launcher', choices=['none', 'pytorch', 'slurm', 'mpi'],
         help='how the processes were started (default: none, one process)')  # fmt: skip
     add('--local_rank', '--local-rank', type=int, default=0, help=argparse.SUPPRESS)
 
@@ -103,7 +112,7 @@ def add_attention_output(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add('--size', type=image_size, metavar='N|HxW',
         help="resize every image (each image's own size)")  # fmt: skip
-    add('--format', nargs='+', choices=('png', 'svg', 'pdf'), default=['png', 'svg'],
+    add('--format', nargs='+', choices=('png', 'svg', 'pdf'), dest='formats',
         help='of the figures (png svg)')  # fmt: skip
     add('--out', default='attention', metavar='DIR', help='folder (attention)')
     add('--device', metavar='DEVICE', help='cpu, cuda, ... (a GPU if there is one)')
@@ -112,12 +121,8 @@ def add_attention_output(parser: argparse.ArgumentParser) -> None:
     add_trust_checkpoint(parser)
 
 
-def attention_choices(
-    parser: argparse.ArgumentParser, args: argparse.Namespace
-) -> list[tuple[str, str, str | None]]:
-    """Config, checkpoint and name of each model that is asked for."""
-    pairs = [(args.config, args.checkpoint), *([args.compare] if args.compare else [])]
-    if args.names and len(args.names) != len(pairs):
-        parser.error(f'--names: give {len(pairs)}, one for each model')
-    names = args.names or [None] * len(pairs)
-    return [(*pair, name) for pair, name in zip(pairs, names, strict=True)]
+def check_names(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    """Every model has a name, or none of them."""
+    models = 2 if 'compare' in args else 1
+    if 'names' in args and len(args.names) != models:
+        parser.error(f'--names: give {models}, one for each model')

@@ -25,22 +25,21 @@ import sys
 from _options import (
     add_attention_models,
     add_attention_output,
-    attention_choices,
+    api_parser,
+    check_names,
     count,
-    tool_parser,
 )
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:
     """Read the command line."""
-    parser = tool_parser(__doc__)
+    parser = api_parser(__doc__)
     add_attention_models(parser, 'IMAGES', 'measured on the same images')
     parser.add_argument('--limit', type=count, metavar='N', help='the first N images (all)')
     parser.add_argument(
         '--percentiles',
         nargs='+',
         type=float,
-        default=[15, 85],
         metavar='P',
         help='of the entropy of the rows; the first is drawn (15 85)',
     )
@@ -49,15 +48,16 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
         nargs=2,
         action='append',
         default=[],
+        dest='references',
         metavar=('VALUE', 'TEXT'),
         help='an entropy from elsewhere, drawn as a line with this text; may be repeated',
     )
     parser.add_argument('--overwrite', action='store_true', help='replace other records in --out')
     add_attention_output(parser)
     args = parser.parse_args(argv)
-    args.models = attention_choices(parser, args)
+    check_names(parser, args)
     try:
-        args.reference = [(float(value), text) for value, text in args.reference]
+        args.references = [(float(value), text) for value, text in args.references]
     except ValueError as error:
         parser.error(f'--reference: {error}')
     return args
@@ -65,31 +65,11 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
 
 def run(args: argparse.Namespace) -> None:
     """Measure, and print a table."""
-    from pathlib import Path
+    from cb_mm.apis import attention_statistics
 
-    from cb_mm.attention.analysis import AnalysisOptions, ModelChoice, analyze, table
-    from cb_mm.config import restricted as safe_config
-
-    if args.safe_config:
-        safe_config.enable()
-    summaries = analyze(
-        AnalysisOptions(
-            [ModelChoice(*choice) for choice in args.models],
-            args.images,
-            Path(args.out),
-            size=args.size,
-            limit=args.limit,
-            percentiles=args.percentiles,
-            references=args.reference,
-            formats=args.format,
-            device=args.device,
-            overwrite=args.overwrite,
-            trust=args.trust_checkpoint,
-            normalization=args.normalization,
-            allow_mismatch=args.allow_broadcast_mismatch,
-        )
-    )
-    print(table(summaries))
+    options = dict(vars(args))
+    summary = attention_statistics(options.pop('config'), **options, verbose=True)
+    print(summary.table())
     print(f'written to {args.out}')
 
 

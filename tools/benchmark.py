@@ -19,12 +19,12 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from _options import add_cfg_options, count, tool_parser
+from _options import add_cfg_options, api_parser, count
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """Options of the command line."""
-    parser = tool_parser(__doc__)
+    parser = api_parser(__doc__)
     parser.add_argument('config', help='config file of the model')
     parser.add_argument(
         '--against', nargs='+', default=[], metavar='CONFIG', help='models to compare it with'
@@ -33,12 +33,11 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         '--size',
         nargs=2,
         type=count,
-        default=(512, 512),
         metavar=('H', 'W'),
         help='height and width of the images (512 512)',
     )
-    parser.add_argument('--batch', type=count, default=1, metavar='N', help='images at once (1)')
-    parser.add_argument('--repeats', type=count, default=7, metavar='N', help='turns (7)')
+    parser.add_argument('--batch', type=count, metavar='N', help='images at once (1)')
+    parser.add_argument('--repeats', type=count, metavar='N', help='turns (7)')
     parser.add_argument('--train', action='store_true', help='also measure a training step')
     parser.add_argument(
         '--channels-last', action='store_true', help='also with the channels-last memory format'
@@ -52,37 +51,16 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Build, measure, print, write."""
-    import torch
+    """Measure, print, write."""
+    from cb_mm.apis import benchmark
 
-    from cb_mm.apis.benchmark_models import VARIANTS, build_subject, compare
-    from cb_mm.apis.benchmark_report import table, write_results
-    from cb_mm.config import restricted as safe_config
-    from cb_mm.config.loading import load_config
-    from cb_mm.errors import UserError
-
-    if args.threads:
-        torch.set_num_threads(args.threads)
-    if args.safe_config:
-        safe_config.enable()
-    files = [args.config, *args.against]
-    configs = [load_config(file, args.cfg_options) for file in files]
-    names = [config.filename.rsplit('/', 1)[-1].removesuffix('.py') for config in configs]
-    repeated = next((name for name in names if names.count(name) > 1), None)
-    if repeated:
-        raise UserError(f'two configs are called {repeated}.py; give one of them another name.')
-    variants = [None, *(key for key in VARIANTS if getattr(args, key))]
-    subjects = [
-        build_subject(config, name, tuple(args.size), args.batch, variant)
-        for config, name in zip(configs, names, strict=True)
-        for variant in variants
-    ]
-    rows = compare(subjects, args.repeats, args.train)
-    print(table(rows))
-    if args.out:
-        about = dict(size=list(args.size), batch=args.batch, repeats=args.repeats)
-        for file in write_results(rows, about, args.out):
-            print(f'written: {file}')
+    options = vars(args)
+    out = options.pop('out', None)
+    configs = [options.pop('config'), *options.pop('against')]
+    report = benchmark(configs, **options, verbose=True)
+    print(report.table())
+    for file in report.save(out) if out else ():
+        print(f'written: {file}')
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -15,7 +15,7 @@ import re
 import sys
 from collections.abc import Sequence
 
-from _options import add_cfg_options, add_matching, add_trust_checkpoint, tool_parser
+from _options import add_cfg_options, add_matching, add_trust_checkpoint, api_parser
 
 
 def size(text: str) -> tuple[int, int]:
@@ -28,7 +28,7 @@ def size(text: str) -> tuple[int, int]:
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """Options of the command line."""
-    parser = tool_parser(__doc__)
+    parser = api_parser(__doc__)
     parser.add_argument('config', help='config file of a segmentor')
     parser.add_argument('checkpoint', help='its trained weights')
     parser.add_argument('--out', required=True, help='ONNX file to write')
@@ -36,15 +36,13 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         '--check-sizes',
         nargs='+',
         type=size,
-        default=[(256, 256), (200, 328)],
         metavar='HxW',
         help='image sizes to check at (default: 256x256 200x328)',
     )
     parser.add_argument(
         '--tolerance',
         type=float,
-        default=1e-4,
-        help='accepted difference, as a share of the largest logit (default: %(default)s)',
+        help='accepted difference, as a share of the largest logit (default: 0.0001)',
     )
     add_matching(parser)
     add_cfg_options(parser, 'model.decode_head.num_classes=11')
@@ -53,29 +51,15 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Load, export, print the differences."""
-    from cb_mm.apis.onnx_export import export_onnx
-    from cb_mm.checkpoints.load_model import load_model
-    from cb_mm.checkpoints.normalization import set_normalization
-    from cb_mm.config import restricted as safe_config
-    from cb_mm.config.loading import load_config
+    """Export, and print the differences."""
+    from cb_mm.apis import export_onnx
 
-    if args.safe_config:
-        safe_config.enable()
-    config = load_config(args.config, args.cfg_options)
-    set_normalization(config, args.normalization, args.checkpoint, args.trust_checkpoint)
-    segmentor = load_model(
-        config,
-        args.checkpoint,
-        trust=args.trust_checkpoint,
-        allow_mismatch=args.allow_broadcast_mismatch,
-        scope='mmseg',
-    )
-    differences = export_onnx(segmentor, args.out, args.check_sizes, args.tolerance)
-    for (height, width), found in differences.items():
+    options = vars(args)
+    written = export_onnx(options.pop('config'), **options, verbose=True)
+    for (height, width), found in written.differences.items():
         share = f'{found.relative:.1e} of the largest logit'
         print(f'{height}x{width}: largest difference to torch {found.largest:.2e}, {share}')
-    print(f'written: {args.out}')
+    print(f'written: {written.file}')
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -22,29 +22,34 @@ import argparse
 import os
 import sys
 
-from _options import add_cfg_options, add_running, add_trust_checkpoint, tool_parser
+from _options import add_cfg_options, add_running, add_trust_checkpoint, api_parser
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
     """The options; nothing heavy is imported before they are right."""
-    parser = tool_parser(__doc__)
+    parser = api_parser(__doc__)
     add = parser.add_argument
     add('config', metavar='CONFIG', help='config file')
     add('checkpoint', metavar='CHECKPOINT', help='weights of exactly this model')
     add('--suite', metavar='NAME', help='a named set of corruptions: table9, imagenet-c, clean')
-    add('--corruption', nargs='+', default=[], metavar='NAME[=LEVEL,...]', help='corruptions, with '
-        'levels in their own unit, or at severities 1 to 5')  # fmt: skip
+    add('--corruption', nargs='+', dest='corruptions', metavar='NAME[=LEVEL,...]',
+        help='corruptions, with levels in their own unit, or at severities 1 to 5')  # fmt: skip
     add('--severity', type=int, metavar='1-5', help='for corruptions without a level (all five)')
-    add('--fgsm', nargs='+', type=float, default=[], metavar='EPS', help='attack each image by one '
+    add('--fgsm', nargs='+', type=float, metavar='EPS', help='attack each image by one '
         'step of EPS grey levels along the gradient of the loss')  # fmt: skip
-    add('--repeats', type=int, default=5, metavar='N', help='passes of a random corruption (5)')
-    add('--seed', type=int, default=0, metavar='N', help='seed of the noise (0)')
+    add('--repeats', type=int, metavar='N', help='passes of a random corruption (5)')
+    add('--seed', type=int, metavar='N', help='seed of the noise (0)')
     add('--limit', type=int, metavar='N', help='the first N images alone')
-    add('--out', metavar='DIR', help='where results go (work_dirs/CONFIG_SCHEDULE/test_...)')
+    add(
+        '--out',
+        default='auto',
+        metavar='DIR',
+        help='where results go (work_dirs/CONFIG_SCHEDULE/test_...)',
+    )
     add('--compare', metavar='FILE', help='results.json of another model, for a table of both')
     add('--save-corrupted', metavar='DIR', help='write the corrupted images there, as PNG')
     add('--show-dir', metavar='DIR', help='draw predictions over the images, there')
-    add('--cache-mb', type=int, default=2048, metavar='N', help='most memory for decoded images '
+    add('--cache-mb', type=int, metavar='N', help='most memory for decoded images '
         'and label maps, in MiB a process (2048)')  # fmt: skip
     add('--test-set', metavar='NAME', help='another test set of the config: imagenet-v2, '
         'imagenet-real or imagenet-a')  # fmt: skip
@@ -57,14 +62,15 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> int:
     """Parse, one library call, exit code."""
     options = vars(parse(argv))
+    config = options.pop('config')
     os.environ.setdefault('LOCAL_RANK', str(options.pop('local_rank')))
 
+    from cb_mm.apis import evaluate_robustness
     from cb_mm.engine.signals import Stopped, signal_name
     from cb_mm.errors import exit_code
-    from cb_mm.robustness.sweep import SweepOptions, sweep
 
     try:
-        return exit_code(lambda: sweep(SweepOptions(**options)))
+        return exit_code(lambda: evaluate_robustness(config, **options, verbose=True))
     except KeyboardInterrupt:  # before the first pass
         return stopped('SIGINT', 130)
     except Stopped as stop:

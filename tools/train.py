@@ -16,12 +16,12 @@ import argparse
 import os
 import sys
 
-from _options import add_cfg_options, add_running, add_trust_checkpoint, tool_parser
+from _options import add_cfg_options, add_running, add_trust_checkpoint, api_parser
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
     """The options; nothing heavy is imported before they are right."""
-    parser = tool_parser(__doc__)
+    parser = api_parser(__doc__)
     add = parser.add_argument
     add('config', metavar='CONFIG', help='config file')
     add('--schedule', metavar='NAME', help='a schedule of the config: 40k or 160k for UperNet')
@@ -47,11 +47,11 @@ def main(argv: list[str] | None = None) -> int:
     options = vars(parse(argv))
     os.environ.setdefault('LOCAL_RANK', str(options.pop('local_rank')))
 
-    from cb_mm.engine.training import TrainOptions, train
+    from cb_mm.apis import train
     from cb_mm.errors import exit_code
 
     try:
-        return exit_code(lambda: train(TrainOptions(**options)))
+        return exit_code(lambda: train(**options, verbose=True))
     except KeyboardInterrupt:  # once training runs, Ctrl-C saves a checkpoint first
         print('stopped before training began; nothing was saved.', file=sys.stderr)
         return 130

@@ -24,12 +24,12 @@ from __future__ import annotations
 import argparse
 import sys
 
-from _options import add_attention_models, add_attention_output, attention_choices, tool_parser
+from _options import add_attention_models, add_attention_output, api_parser, check_names
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:
     """Read the command line."""
-    parser = tool_parser(__doc__)
+    parser = api_parser(__doc__)
     add_attention_models(parser, 'IMAGE', 'shown beside the first')
     parser.add_argument(
         '--layers',
@@ -41,57 +41,31 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument('--heads', nargs='+', type=int, metavar='N', help='heads from 0 (all)')
     parser.add_argument(
         '--query',
-        default='cls',
         metavar='cls|mean|X,Y',
         help='whose attention: class token, mean of all patches, or the patch at this pixel (cls)',
     )
     parser.add_argument(
         '--threshold',
         type=float,
-        default=0.0,
         metavar='Q',
         help='do not draw what is below Q; every map goes from 0 to 1 (0)',
     )
     parser.add_argument(
-        '--opacity', type=float, default=0.7, metavar='O', help='of the map over the image (0.7)'
+        '--opacity', type=float, metavar='O', help='of the map over the image (0.7)'
     )
     parser.add_argument('--html', action='store_true', help='write a page to explore by hand')
     add_attention_output(parser)
     args = parser.parse_args(argv)
-    args.models = attention_choices(parser, args)
+    check_names(parser, args)
     return args
 
 
 def run(args: argparse.Namespace) -> None:
     """Draw, and print the files."""
-    from pathlib import Path
+    from cb_mm.apis import visualize_attention
 
-    from cb_mm.attention.analysis import ModelChoice
-    from cb_mm.attention.visualization import VisualizationOptions, visualize
-    from cb_mm.config import restricted as safe_config
-
-    if args.safe_config:
-        safe_config.enable()
-    written = visualize(
-        VisualizationOptions(
-            [ModelChoice(*choice) for choice in args.models],
-            args.images,
-            Path(args.out),
-            layers=args.layers,
-            heads=args.heads,
-            query=args.query,
-            threshold=args.threshold,
-            opacity=args.opacity,
-            html=args.html,
-            size=args.size,
-            formats=args.format,
-            device=args.device,
-            trust=args.trust_checkpoint,
-            normalization=args.normalization,
-            allow_mismatch=args.allow_broadcast_mismatch,
-        )
-    )
-    for path in written:
+    options = dict(vars(args))
+    for path in visualize_attention(options.pop('config'), **options, verbose=True).paths:
         print(path)
 
 

@@ -97,11 +97,17 @@ def build_subject(
     with building(config):
         model = MODELS.build(ConfigDict(_without_weights(config.model.to_dict())))
     model = revert_sync_batchnorm(model)
-    model = model.to(get_device())
-    images = torch.randn(batch, 3, *size, generator=torch.Generator().manual_seed(1))
-    images = images.to(get_device())
-    make = _segmentation_sample if scope == 'mmseg' else _detection_sample
-    samples = [make(model, size, index).to(get_device()) for index in range(batch)]
+    return subject_of(model.to(get_device()), name, size, batch, variant)
+
+
+def subject_of(
+    model: nn.Module, name: str, size: tuple[int, int], batch: int, variant: str | None = None
+) -> Subject:
+    """Return a built segmentor or detector with made-up images; the variant changes it."""
+    device = next(model.parameters()).device
+    images = torch.randn(batch, 3, *size, generator=torch.Generator().manual_seed(1)).to(device)
+    make = _segmentation_sample if hasattr(model, 'decode_head') else _detection_sample
+    samples = [make(model, size, index).to(device) for index in range(batch)]
     if variant == 'channels_last':
         use_channels_last(model)
     elif variant == 'bf16':

@@ -54,11 +54,11 @@ def require_segmentor(model: nn.Module) -> None:
         )
 
 
-def export_onnx(
+def write_onnx(
     segmentor: nn.Module,
     out: str | Path,
-    check_sizes: Sequence[tuple[int, int]] = ((256, 256), (200, 328)),
-    tolerance: float = 1e-4,
+    check_sizes: Sequence[tuple[int, int]],
+    tolerance: float,
 ) -> dict[tuple[int, int], Difference]:
     """Write the file, once onnxruntime gives what torch gives, for two sizes and batch sizes.
 

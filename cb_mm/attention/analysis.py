@@ -1,14 +1,15 @@
-"""Measuring attention on many images: everything that ``tools/analyze_attention.py`` does."""
+"""Measuring attention on many images."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO, TypeVar
 
 import numpy as np
+from mmengine.config import Config
+from torch import nn
 from tqdm import tqdm
 
 from ..engine.signals import Stopped, stop_on_signals
@@ -29,19 +30,21 @@ from .statistics import MEANINGS, LayerMeasure, measure, percentile_name, scale_
 from .subject import Subject, load_subject
 from .summary import COLUMNS, ModelSummary, record_of
 
+T = TypeVar('T')
+
 
 @dataclass
 class ModelChoice:
-    """A model as the command line names it."""
+    """A model, as `load_subject` takes it."""
 
-    config: str
-    checkpoint: str
+    source: str | Path | Config | nn.Module
+    checkpoint: str | Path | None = None
     name: str | None = None
 
 
 @dataclass
 class AnalysisOptions:
-    """The options of ``tools/analyze_attention.py``.
+    """What to measure, and where to write it.
 
     Attributes:
         models: One model, or several to compare.
@@ -60,7 +63,7 @@ class AnalysisOptions:
     """
 
     models: Sequence[ModelChoice]
-    images: Sequence[str]
+    images: Sequence[str | Path]
     out: Path
     size: tuple[int, int] | None = None
     limit: int | None = None
@@ -85,7 +88,7 @@ def load_models(
     subjects: list[Subject] = []
     for choice in models:
         subject = load_subject(
-            choice.config,
+            choice.source,
             choice.checkpoint,
             choice.name,
             device,
@@ -93,7 +96,7 @@ def load_models(
             normalization,
             allow_mismatch,
         )
-        if any(subject.name == other.name for other in subjects):
+        if choice.checkpoint and any(subject.name == other.name for other in subjects):
             subject.name = f'{subject.name} ({Path(choice.checkpoint).stem})'
         if any(subject.name == other.name for other in subjects):
             subject.name = f'{subject.name} {len(subjects) + 1}'
@@ -101,10 +104,20 @@ def load_models(
     return subjects
 
 
-def analyze(options: AnalysisOptions) -> list[ModelSummary]:
+def progress(items: Sequence[T], console: TextIO | None) -> Iterable[T]:
+    """The items, with a bar where there is a console, and it is a terminal."""
+    silent = None if console is not None else True
+    return tqdm(items, desc='images', unit='image', disable=silent, file=console)
+
+
+def analyze(options: AnalysisOptions, console: TextIO | None = None) -> list[ModelSummary]:
     """Measure, write, draw. A signal lets it finish an image and write what it has.
 
     Called again, it resumes.
+
+    Args:
+        options: What to measure.
+        console: Where to say how far it is; None for nowhere.
 
     Returns:
         The summary of each model.
@@ -125,19 +138,22 @@ def analyze(options: AnalysisOptions) -> list[ModelSummary]:
         options.normalization,
         options.allow_mismatch,
     )
-    return _measure_all(options, files, subjects)
+    return _measure_all(options, files, subjects, console)
 
 
 def _measure_all(
-    options: AnalysisOptions, files: Sequence[Path], subjects: Sequence[Subject]
+    options: AnalysisOptions,
+    files: Sequence[Path],
+    subjects: Sequence[Subject],
+    console: TextIO | None,
 ) -> list[ModelSummary]:
     out = Path(options.out)
     summaries = {
         subject.name: ModelSummary(subject.name, scale_statistics(subject.model))
         for subject in subjects
     }
-    configs = [choice.config for choice in options.models]
-    identity = identity_of(configs, subjects, options.size, options.percentiles)
+    sources = [choice.source for choice in options.models]
+    identity = identity_of(sources, subjects, options.size, options.percentiles)
     unread: list[str] = []
     with (
         ImageRecords(
@@ -145,16 +161,16 @@ def _measure_all(
         ) as records,
         stop_on_signals() as stop,
     ):
-        if records.dropped:
-            tqdm.write(records.dropped, file=sys.stderr)
-        for file in tqdm(files, desc='images', unit='image', disable=None, file=sys.stderr):
+        if records.dropped and console is not None:
+            tqdm.write(records.dropped, file=console)
+        for file in progress(files, console):
             name = file_name(file)
             todo = [subject for subject in subjects if (name, subject.name) not in records]
             try:
                 for record in _measure(file, todo, options):
                     record = {'image': name, 'content': records.content(name), **record}
                     summaries[record['model']].add(records.append(record))
-            except _Unreadable as error:
+            except Unreadable as error:
                 unread.append(str(error))
             if stop.number:
                 break
@@ -163,14 +179,19 @@ def _measure_all(
             _write(out, results, options, unread)
         if stop.number:
             raise Stopped(stop.number)
-    if unread:
-        more = f' and {len(unread) - 1} more' if len(unread) > 1 else ''
-        raise UserError(f'{unread[0]}{more} (all other images were measured)')
+    require_all_read(unread, 'measured')
     return results
 
 
-class _Unreadable(Exception):
+class Unreadable(Exception):
     """An image that cannot be read."""
+
+
+def require_all_read(unread: Sequence[str], done: str) -> None:
+    """Raise a UserError that names the first image that could not be read, at the very end."""
+    if unread:
+        more = f' and {len(unread) - 1} more' if len(unread) > 1 else ''
+        raise UserError(f'{unread[0]}{more} (all other images were {done})')
 
 
 def _measure(
@@ -182,7 +203,7 @@ def _measure(
     try:
         image = read_image(file)
     except UserError as error:
-        raise _Unreadable(str(error)) from error
+        raise Unreadable(str(error)) from error
     for subject in subjects:
         layers: list[LayerMeasure] = []
         subject.run(

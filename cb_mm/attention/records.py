@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
+from mmengine.config import Config
 from torch import nn
 
+from ..checkpoints.match import weights_digest
 from ..compat import families as family
 from ..config.loading import load_config
 from ..fileio.digests import content_digest, value_digest
@@ -105,7 +105,7 @@ def _layout(record: Mapping[str, Any]) -> list:
 
 
 def identity_of(
-    configs: Sequence[str],
+    sources: Sequence[Any],
     subjects: Sequence[Subject],
     size: Sequence[int] | None,
     percentiles: Sequence[float],
@@ -115,7 +115,7 @@ def identity_of(
         'models': {
             f'model {subject.name}': value_digest(
                 [
-                    _architecture(config),
+                    _architecture(source),
                     weights_digest(subject.model),
                     subject.mean,
                     subject.std,
@@ -123,7 +123,7 @@ def identity_of(
                     subject.size,
                 ]
             )
-            for config, subject in zip(configs, subjects, strict=True)
+            for source, subject in zip(sources, subjects, strict=True)
         },
         'size': size,
         'percentiles': [float(percent) for percent in percentiles],
@@ -132,16 +132,10 @@ def identity_of(
     }
 
 
-def _architecture(config: str) -> Any:
-    """Return the model of a config file, or the name of a timm model."""
-    return load_config(config).get('model') if Path(config).is_file() else config
-
-
-def weights_digest(model: nn.Module) -> str:
-    """Tell models apart by every value in them, wherever their weights came from."""
-    digest = hashlib.sha256()
-    for name, tensor in model.state_dict().items():
-        digest.update(f'{name} {tensor.dtype} {tuple(tensor.shape)}'.encode())
-        flat = tensor.detach().cpu().contiguous().flatten()
-        digest.update(flat.view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()[:16]
+def _architecture(source: Any) -> Any:
+    """Return the model of a config, the name of a timm model, or what a built model says of itself."""
+    if isinstance(source, nn.Module):
+        return repr(source)
+    if isinstance(source, Config) or Path(source).is_file():
+        return load_config(source).get('model')
+    return source

@@ -21,6 +21,7 @@ from ..checkpoints.normalization import (
     normalization_of,
     set_normalization,
 )
+from ..checkpoints.provenance import channel_order
 from ..config.explain import require_keys
 from ..config.loading import load_config
 from ..errors import UserError, did_you_mean
@@ -75,8 +76,8 @@ class Subject:
 
 
 def load_subject(
-    config: str,
-    checkpoint: str,
+    source: str | Path | Config | nn.Module,
+    checkpoint: str | Path | None = None,
     name: str | None = None,
     device: str | None = None,
     trust: bool = False,
@@ -86,9 +87,11 @@ def load_subject(
     """Build a model and load its weights.
 
     Args:
-        config: A config file of a segmentor or detector, or the name of a timm model.
+        source: A config, or its file, of a segmentor or detector; the name of a timm model; or a
+            built model of either kind with its weights.
         checkpoint: The weights: for a config, of a whole model trained with it; for a timm model,
-            anything that `cb_mm.checkpoints.backbone_weights.load_weights` takes.
+            anything that `cb_mm.checkpoints.backbone_weights.load_weights` takes; none for a built
+            model.
         name: What to call it; by default after the config.
         device: Where it runs; by default a GPU if there is one.
         trust: Let the checkpoint be unpickled without limits.
@@ -97,11 +100,16 @@ def load_subject(
         allow_mismatch: Also take a checkpoint that says that it was trained with another
             broadcast or other settings.
     """
-    if Path(config).suffix != '.py' and not Path(config).exists():
-        subject = _from_timm(config, checkpoint, trust, normalization, allow_mismatch)
+    if isinstance(source, nn.Module):
+        subject = _from_model(source, checkpoint, normalization)
+        device = device or str(next(source.parameters()).device)
+    elif checkpoint is None:
+        raise UserError('--checkpoint is missing: a config or a name has no weights.')
+    elif isinstance(source, Config) or Path(source).suffix == '.py' or Path(source).exists():
+        whole = load_config(source)
+        subject = _from_config(whole, str(checkpoint), trust, normalization, allow_mismatch)
     else:
-        whole = load_config(config)
-        subject = _from_config(whole, checkpoint, trust, normalization, allow_mismatch)
+        subject = _from_timm(str(source), str(checkpoint), trust, normalization, allow_mismatch)
     subject.name = name or subject.name
     find_attention(subject.model)
     device = device or ('cuda' if torch.cuda.is_available() else 'cpu')
@@ -111,6 +119,25 @@ def load_subject(
         raise UserError(f'--device {device} cannot be used: {error}') from error
     subject.model.eval()
     return subject
+
+
+def _from_model(model: nn.Module, checkpoint: object, normalization: str | None) -> Subject:
+    if checkpoint is not None:
+        raise UserError('--checkpoint: the model is built, and keeps the weights that it has.')
+    prepare, cfg = getattr(model, 'data_preprocessor', None), getattr(model, 'pretrained_cfg', None)
+    mean, std = NORMALIZATIONS['imagenet']
+    if getattr(prepare, 'mean', None) is not None:
+        mean, std = (tuple(part.flatten().tolist()) for part in (prepare.mean, prepare.std))
+    elif cfg:
+        mean, std = (tuple(255 * value for value in cfg[key]) for key in ('mean', 'std'))
+    if normalization is not None:
+        mean, std = named_normalization(normalization)
+    to_rgb = channel_order(prepare) != 'BGR'
+    patches = getattr(model, 'patch_embed', None) if cfg else None
+    fixed = patches is not None and getattr(patches, 'strict_img_size', False)
+    size = tuple(patches.img_size) if fixed else None
+    body = getattr(model, 'backbone', model)
+    return Subject(type(body).__name__, body, mean, std, to_rgb, size)
 
 
 def _from_timm(

@@ -1,12 +1,11 @@
-"""Showing a model's attention on images: everything that ``tools/visualize_attention.py`` does."""
+"""Showing a model's attention on images."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 from tqdm import tqdm
@@ -14,7 +13,7 @@ from tqdm import tqdm
 from ..errors import UserError
 from ..fileio.atomic import write_atomically
 from ..fileio.images import find_images, read_image
-from .analysis import ModelChoice, load_models
+from .analysis import ModelChoice, load_models, progress, require_all_read
 from .capture import choose
 from .explorer import Plan, write_explorer
 from .figures import check_formats, save
@@ -27,7 +26,7 @@ from .subject import Subject
 
 @dataclass
 class VisualizationOptions:
-    """The options of ``tools/visualize_attention.py``.
+    """What to draw, and where.
 
     Attributes:
         models: One model, or two to compare.
@@ -49,7 +48,7 @@ class VisualizationOptions:
     """
 
     models: Sequence[ModelChoice]
-    images: Sequence[str]
+    images: Sequence[str | Path]
     out: Path
     layers: Sequence[int] | None = None
     heads: Sequence[int] | None = None
@@ -65,17 +64,25 @@ class VisualizationOptions:
     allow_mismatch: bool = False
 
 
-def visualize(options: VisualizationOptions) -> list[Path]:
-    """Draw and write everything for every image; returns the files."""
+def visualize(options: VisualizationOptions, console: TextIO | None = None) -> list[Path]:
+    """Draw and write everything for every image.
+
+    Args:
+        options: What to draw.
+        console: Where to say how far it is, and what does not fit; None for nowhere.
+
+    Returns:
+        The files.
+
+    Raises:
+        UserError: Also when some images could not be read; the others are drawn before that.
+    """
     for name, value in (('threshold', options.threshold), ('opacity', options.opacity)):
         if not 0 <= value <= 1:
             raise UserError(f'--{name} {value:g} is not between 0 and 1.')
     check_formats(options.formats)
     query = parse_query(options.query)
     files = find_images(options.images)
-    # All are read once at the start: a broken one at the end would be found late.
-    for file in files:
-        read_image(file)
     subjects = load_models(
         options.models,
         options.device,
@@ -86,18 +93,27 @@ def visualize(options: VisualizationOptions) -> list[Path]:
     for subject in subjects:
         choose('layer', options.layers, subject.layers, f'attention layers of {subject.name},')
     written: list[Path] = []
-    for file, stem in tqdm(
-        list(zip(files, _stems(files), strict=True)), desc='images', unit='image', disable=None,
-        file=sys.stderr,
-    ):  # fmt: skip
-        written += _visualize_image(file, stem, subjects, query, options)
+    unread: list[str] = []
+    for file, stem in progress(list(zip(files, _stems(files), strict=True)), console):
+        try:
+            image = read_image(file)
+        except UserError as error:
+            unread.append(str(error))
+        else:
+            written += _visualize_image(file, stem, image, subjects, query, options, console)
+    require_all_read(unread, 'drawn')
     return written
 
 
 def _visualize_image(
-    file: Path, stem: str, subjects: Sequence[Subject], query: Query, options: VisualizationOptions
+    file: Path,
+    stem: str,
+    image: np.ndarray,
+    subjects: Sequence[Subject],
+    query: Query,
+    options: VisualizationOptions,
+    console: TextIO | None,
 ) -> list[Path]:
-    image = read_image(file)
     out = Path(options.out)
     fitted = [subject.fit(image, options.size) for subject in subjects]
     found = [
@@ -128,13 +144,16 @@ def _visualize_image(
             query, options.layers, options.heads, options.threshold,
         )  # fmt: skip
         written.append(path)
-        _say_what_fits(path, plans, subjects, options)
+        if console is not None:
+            for note in _what_fits(path, plans, subjects, options):
+                tqdm.write(note, file=console)
     return written
 
 
-def _say_what_fits(
+def _what_fits(
     path: Path, plans: Sequence[Plan], subjects: Sequence[Subject], options: VisualizationOptions
-) -> None:
+) -> Iterator[str]:
+    """Yield what was left out of a page, to keep it small."""
     for plan, subject in zip(plans, subjects, strict=True):
         notes = []
         if options.layers is None and len(plan.layers) < subject.layers:
@@ -142,10 +161,9 @@ def _say_what_fits(
         if plan.stride > 1:
             notes.append(f'every {plan.stride}. patch in both directions as query')
         if notes:
-            tqdm.write(
+            yield (
                 f'{path.name} holds {" and ".join(notes)} of {subject.name}, to stay small; '
-                'choose with --layers, --heads and --size.',
-                file=sys.stderr,
+                'choose with --layers, --heads and --size.'
             )
 
 

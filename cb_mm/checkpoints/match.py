@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -84,3 +85,13 @@ def _distinct(tensor: torch.Tensor) -> torch.Tensor:
         for stride in (tensor.stride() if tensor.layout == torch.strided else ())
     )
     return tensor[index] if index else tensor
+
+
+def weights_digest(model: nn.Module) -> str:
+    """Tells models apart by every value in them, wherever their weights came from."""
+    digest = hashlib.sha256()
+    for name, tensor in model.state_dict().items():
+        digest.update(f'{name} {tensor.dtype} {tuple(tensor.shape)}'.encode())
+        flat = tensor.detach().cpu().contiguous().flatten()
+        digest.update(flat.view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:16]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import copy
 import glob
 import inspect
 from collections.abc import Iterator, Sequence
@@ -23,6 +24,9 @@ from ..errors import MissingFile, UserError, did_you_mean, require_name
 from . import restricted as safe_config
 from .restricted.limits import TooLarge, counting_values
 
+#: What a config that was made in Python is called.
+IN_MEMORY = 'in_memory'
+
 #: Top-level keys that something reads; all others are variables of the config file.
 _READ_KEYS = {
     *inspect.signature(Runner.__init__).parameters,
@@ -33,25 +37,14 @@ _READ_KEYS = {
 
 
 def load_config(
-    path: str | Path, options: Sequence[str] = (), test_set: str | None = None
+    source: str | Path | Config, options: Sequence[str] = (), test_set: str | None = None
 ) -> Config:
-    """Read a config file, choose a test set in it, and apply ``key=value`` options to it."""
-    require_name(path, 'config')
-    path = Path(path)
-    if not path.is_file():
-        raise MissingFile(f'config {path} does not exist.{_near(path)}')
-    try:
-        if safe_config.enabled():
-            config = safe_config.load(path)
-        else:
-            with counting_values():
-                config = Config.fromfile(path)
-    except UserError:
-        raise
-    except TooLarge as error:
-        raise UserError(f'config {path}: {error}') from error
-    except Exception as error:  # a config is a program: it can fail in any way
-        raise UserError(_explain_reading(path, error)) from error
+    """Read a config file, choose a test set in it, and apply ``key=value`` options to it.
+
+    A ``Config`` is copied, and the copy changed.
+    """
+    path = config_name(source)
+    config = _copied(source) if isinstance(source, Config) else _read(Path(path))
     apply_test_set(config, test_set)
     changes = parse_options(options)
     for key in changes:
@@ -65,6 +58,37 @@ def load_config(
             ) from error
     safe_config.check(config, f'config {path} with --cfg-options')
     return config
+
+
+def config_name(source: str | Path | Config) -> str:
+    """Return the file of a config, or what to call one that comes from no file."""
+    if isinstance(source, Config):
+        return source.filename or IN_MEMORY
+    require_name(source, 'config')
+    return str(source)
+
+
+def _copied(config: Config) -> Config:
+    if config.filename:
+        return copy.deepcopy(config)
+    # Messages and folders are called after the file: without one they need another name.
+    return Config(config.to_dict(), cfg_text=f'# {IN_MEMORY}', filename=IN_MEMORY)
+
+
+def _read(path: Path) -> Config:
+    if not path.is_file():
+        raise MissingFile(f'config {path} does not exist.{_near(path)}')
+    try:
+        if safe_config.enabled():
+            return safe_config.load(path)
+        with counting_values():
+            return Config.fromfile(path)
+    except UserError:
+        raise
+    except TooLarge as error:
+        raise UserError(f'config {path}: {error}') from error
+    except Exception as error:  # a config is a program: it can fail in any way
+        raise UserError(_explain_reading(path, error)) from error
 
 
 def _near(missing: Path) -> str:

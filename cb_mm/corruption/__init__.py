@@ -1,7 +1,7 @@
 """Corrupted input: pure functions, the pipeline transform, and named sets of corruptions."""
 
 from . import functional  # noqa: F401  (importing fills the table)
-from .pipeline import corrupt_dataset_cfg, insert_corruption
+from .pipeline import corrupt_dataset, corrupt_dataset_cfg, insert_corruption
 from .registry import CORRUPTIONS, SEVERITIES, Corruption, corrupt, find
 from .suites import SUITES, Cell, cells_for, parse_corruption
 from .transform import ImageCorruption, image_identity, noise_generator
@@ -15,6 +15,7 @@ __all__ = [
     'ImageCorruption',
     'cells_for',
     'corrupt',
+    'corrupt_dataset',
     'corrupt_dataset_cfg',
     'find',
     'image_identity',

@@ -8,6 +8,8 @@ import re
 from collections.abc import Mapping, MutableMapping
 from typing import Any
 
+from mmengine.registry import TRANSFORMS
+
 from ..errors import UserError
 
 # LoadImageFromFile, LoadImageFromNDArray, LoadMultiChannelImageFromFiles, ... but no annotations.
@@ -54,6 +56,69 @@ def corrupt_dataset_cfg(
             'so a corruption cannot be inserted'
         )
     return result
+
+
+def corrupt_dataset(dataset: Any, transform_cfg: Mapping[str, Any]) -> Any:
+    """Return a copy of a built data set with the transform after every image loader.
+
+    The annotations are shared; the pipelines are not. See `corrupt_dataset_cfg`.
+
+    Raises:
+        UserError: when no data set in it has a pipeline that loads an image.
+    """
+    result, found = _corrupt_built(dataset, transform_cfg)
+    if not found:
+        raise UserError(
+            f'the data set ({type(dataset).__name__}) has no pipeline that loads an image, so '
+            'there is no place for a corruption'
+        )
+    return result
+
+
+def _corrupt_built(dataset: Any, transform_cfg: Mapping[str, Any]) -> tuple[Any, int]:
+    result, found = copy.copy(dataset), 0
+    if getattr(dataset, 'datasets', None):
+        inner = [_corrupt_built(one, transform_cfg) for one in dataset.datasets]
+        result.datasets = [one for one, _ in inner]
+        found += sum(count for _, count in inner)
+    elif getattr(dataset, 'dataset', None) is not None:
+        result.dataset, found = _corrupt_built(dataset.dataset, transform_cfg)
+    pipeline = copy.deepcopy(getattr(dataset, 'pipeline', None))
+    steps = pipeline if isinstance(pipeline, list) else getattr(pipeline, 'transforms', None)
+    if isinstance(steps, list):
+        own = {'root': _built_folders(dataset), **transform_cfg}
+        after = _POINT if _count_steps(steps, _POINT) else _LOADER
+        found += _insert_built(steps, own, after)
+        result.pipeline = pipeline
+    return result, found
+
+
+def _insert_built(steps: list, transform_cfg: Mapping[str, Any], after: re.Pattern) -> int:
+    """Insert the built transform into lists of transforms, in place; returns how many times."""
+    found = 0
+    for step in list(steps):
+        inner = step if isinstance(step, list) else getattr(step, 'transforms', None)
+        if isinstance(inner, list):
+            found += _insert_built(inner, transform_cfg, after)
+        if after.fullmatch(_type_name(step)):
+            settings = _insert([step], transform_cfg, after)[0][1]
+            steps.insert(steps.index(step) + 1, TRANSFORMS.build(settings))
+            found += 1
+    return found
+
+
+def _count_steps(steps: list, kind: re.Pattern) -> int:
+    inner = (s if isinstance(s, list) else getattr(s, 'transforms', None) for s in steps)
+    nested = sum(_count_steps(one, kind) for one in inner if isinstance(one, list))
+    return nested + sum(bool(kind.fullmatch(_type_name(step))) for step in steps)
+
+
+def _built_folders(dataset: Any) -> list[str]:
+    """As `_image_folders`; a built data set has joined its folders already."""
+    prefix = getattr(dataset, 'data_prefix', None) or {}
+    prefix = {'img_path': prefix} if isinstance(prefix, str) else prefix
+    folders = [prefix.get(key) for key in ('img_path', 'img')]
+    return [folder for folder in (*folders, getattr(dataset, 'data_root', None)) if folder]
 
 
 def _corrupt_dataset(cfg: Any, transform_cfg: Mapping[str, Any]) -> int:

@@ -12,10 +12,12 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from mmengine.config import Config
 from mmengine.runner import Runner
+from torch import nn
 
 from .. import safe_io  # noqa: F401  (switches it on for all that a tool runs)
 from ..checkpoints import read as checkpoint
@@ -26,6 +28,7 @@ from ..config.class_count import follow_class_count
 from ..config.explain import building, require_keys
 from ..config.loading import (
     apply_schedule,
+    config_name,
     dataset_configs,
     load_config,
     replace_sync_bn,
@@ -54,9 +57,9 @@ LOGGERS = {'tensorboard': 'TensorboardVisBackend', 'wandb': 'WandbVisBackend'}
 
 @dataclass
 class RunOptions:
-    """What training and testing have in common; the names are those of the tools' options."""
+    """What training and testing have in common; `cb_mm.apis` says what each one means."""
 
-    config: str
+    config: str | Path | Config
     work_dir: str | None = None
     data_root: str | None = None
     seed: int | None = None
@@ -68,12 +71,18 @@ class RunOptions:
     compile: bool = False
     safe_config: bool = False
     normalization: str | None = None
-    allow_broadcast_mismatch: bool = False
+    allow_mismatch: bool = False
+    model: nn.Module | None = None  # built already
+
+    @property
+    def name(self) -> str:
+        """What the config is called."""
+        return config_name(self.config)
 
 
 @dataclass
 class TrainOptions(RunOptions):
-    """The options of ``tools/train.py``."""
+    """The options of a training run."""
 
     schedule: str | None = None
     init: str | None = None
@@ -91,11 +100,13 @@ def prepare_config(
     if options.safe_config:
         safe_config.enable()
     config = load_config(options.config, options.cfg_options, test_set)
+    if options.model is not None and not config.get('model'):
+        config.model = dict(type=type(options.model).__name__)
     require_keys(config, 'model')
     apply_schedule(config, schedule)
     follow_class_count(config)
     set_data_root(config, options.data_root)
-    stem = Path(options.config).stem
+    stem = Path(options.name).stem
     if config.get('schedule'):
         stem = f'{stem}_{config.schedule}'
     config.work_dir = options.work_dir or config.get('work_dir') or str(Path('work_dirs') / stem)
@@ -141,8 +152,8 @@ def check_data(config: Config, splits: Sequence[str]) -> None:
 
 
 def train(options: TrainOptions) -> Runner:
-    """Do everything that ``tools/train.py`` does; return the runner when training has ended."""
-    with building(options.config):
+    """Train, and return the runner when training has ended."""
+    with building(options.name):
         config = _training_config(options)
     with building(config):
         check_data(config, ('train', 'val'))
@@ -151,10 +162,10 @@ def train(options: TrainOptions) -> Runner:
         source = config.load_from if config.get('resume') else options.init
         set_normalization(config, options.normalization, source, options.trust_checkpoint)
         start_processes(config)
-        report = StartReportHook(options.config, options.init)
+        report = StartReportHook(options.name, options.init, options.model is not None)
         with explained(config, lambda: report.done), _quiet_upstream():
-            runner = _build_quietly(config)
-            record_provenance(runner, options.allow_broadcast_mismatch)
+            runner = _build_quietly(config, options.model)
+            record_provenance(runner, options.allow_mismatch)
             speed_up(runner.model, options.channels_last, options.compile)
             stop = StopOnSignalHook()
             for hook in (
@@ -180,9 +191,11 @@ def _training_config(options: TrainOptions) -> Config:
         for file in (options.init, options.resume):
             if file and file != 'auto':
                 checkpoint.trust(file)
+    if options.init and options.model is not None:
+        raise UserError('--init: the model is built, and keeps the weights that it has.')
     if options.init:
         config.model.backbone.init_cfg = dict(type='Pretrained', checkpoint=options.init)
-        if options.allow_broadcast_mismatch:
+        if options.allow_mismatch:
             config.model.backbone.init_cfg.allow_broadcast_mismatch = True
     if options.auto_scale_lr:
         if 'auto_scale_lr' not in config:
@@ -221,13 +234,13 @@ def _quiet_upstream() -> Iterator[None]:
         yield
 
 
-def _build_quietly(config: Config) -> Runner:
+def _build_quietly(config: Config, model: nn.Module | None) -> Runner:
     """Build a runner without printing the environment, the config and every parameter.
 
     All of it is in the log file in the work directory.
     """
     with contextlib.redirect_stdout(io.StringIO()):
-        runner = Runner.from_cfg(config)
+        runner = (_given(model) if model is not None else Runner).from_cfg(config)
         runner.optim_wrapper = runner.build_optim_wrapper(runner.optim_wrapper)
     for handler in runner.logger.handlers:
         if type(handler) is logging.StreamHandler:
@@ -235,6 +248,17 @@ def _build_quietly(config: Config) -> Runner:
             # The log file has the line about the weights; the start report shows it to the user.
             handler.addFilter(lambda record: not record.getMessage().startswith(WEIGHTS_LINE))
     return runner
+
+
+def _given(model: nn.Module) -> type[Runner]:
+    """Return a Runner that trains a model that is there, from the weights that it has."""
+    model.is_init = True  # otherwise mmengine draws new weights at the start
+
+    class GivenModel(Runner):
+        def build_model(self, _: Any) -> nn.Module:
+            return model
+
+    return GivenModel
 
 
 def _use_amp(config: Config) -> None:

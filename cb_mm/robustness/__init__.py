@@ -14,10 +14,12 @@ from .statistics import (
     summarize,
 )
 from .sweep import SweepOptions, sweep
+from .test_loop import RobustnessTestLoop
 
 __all__ = [
     'Difference',
     'MeanPerformance',
+    'RobustnessTestLoop',
     'Summary',
     'SweepOptions',
     'attack_loss',

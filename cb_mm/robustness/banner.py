@@ -37,8 +37,8 @@ def start_banner(
     shown = ', '.join(cells[:8]) + (f', … {len(cells)} in all' if len(cells) > 8 else '')
     repeats = max(job.repeat for job in jobs) + 1
     rows = {
-        'config': options.config,
-        'checkpoint': options.checkpoint,
+        'config': options.name,
+        'checkpoint': options.checkpoint or 'none: the model was given with its weights',
         'images': f'{size}, {batch} per batch, on {device} × {get_world_size()}',
         'cells': shown,
         'passes': f'{len(jobs)}' + (f' ({repeats} repeats of random cells)' if repeats > 1 else ''),

@@ -7,7 +7,7 @@ long as the sweep.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from mmengine.dataset import pseudo_collate
 from mmengine.registry import DATASETS, FUNCTIONS, TRANSFORMS
 from torch.utils.data import DataLoader, Dataset
 
-from ..corruption import ImageCorruption, corrupt_dataset_cfg
+from ..corruption import ImageCorruption, corrupt_dataset, corrupt_dataset_cfg
 from ..datasets.checks.samples import step_lists
 from ..engine.hooks.sample_guard import Collate, LoadFailure, load_failure
 from ..engine.signals import leave_signals_to_parent
@@ -94,7 +94,7 @@ class SweepDataset(Dataset):
     """The test images, for any job: an index is a pair of image number and job.
 
     Args:
-        config: the config of the data set.
+        source: the config of the data set, or the data set itself, which is not changed.
         seed: seed of the noise.
         limit: take only the first ``limit`` images.
         store: where decoded images are kept.
@@ -106,7 +106,7 @@ class SweepDataset(Dataset):
 
     def __init__(
         self,
-        config: Any,
+        source: Any,
         seed: int,
         limit: int | None,
         store: ImageStore,
@@ -115,7 +115,10 @@ class SweepDataset(Dataset):
         ignored: Iterable[int] = (),
     ) -> None:
         corruption = dict(type='SweepCorruption', seed=seed, save_to=save_to)
-        self.dataset = DATASETS.build(corrupt_dataset_cfg(config, corruption))
+        if isinstance(source, Mapping):
+            self.dataset = DATASETS.build(corrupt_dataset_cfg(source, corruption))
+        else:
+            self.dataset = corrupt_dataset(source, corruption)
         self.truth: Any = DATASETS.build(truth_config) if truth_config else None
         steps = [step for steps in step_lists(self.dataset) for step in steps]
         loaders = steps + [step for steps in step_lists(self.truth) for step in steps]

@@ -5,15 +5,15 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
-
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Any
 
 from ..fileio.safe_text import figure_text
 from .jobs import words
 from .metrics import HEADLINES
 from .units import PERCENT
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 # Okabe and Ito's colours stay apart for colour-blind readers; styles tell metrics apart.
 _COLOURS = ('#0072B2', '#E69F00')
@@ -47,6 +47,8 @@ def draw_robustness(results: Mapping[str, Any], other: Mapping[str, Any] | None 
     )
     columns = min(len(curves), _COLUMNS)
     width = max(7.5 if bars else 0, 2.1 * columns + 0.8, 5)
+    from matplotlib.figure import Figure  # here: importing cb_mm need not wait for it
+
     figure = Figure(figsize=(width, sum(heights) + 0.7), layout='constrained')
     figure.suptitle(_headline(models, results), fontsize=9)
     parts = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]

@@ -26,7 +26,7 @@ def markdown(results: Mapping[str, Any]) -> str:
     model = markdown_text(results['model'])
     parts = [
         f'## {model} under corruption' if corrupted else f'## {model}',
-        f'Checkpoint {markdown_code(about.get("checkpoint"))}, {identity["images"]} images of '
+        f'{_weights(about)}, {identity["images"]} images of '
         f'{markdown_text(about.get("dataset"))}, seed {identity["seed"]}. '
         f'{units_line(results["units"], results["headline"])}',
     ]
@@ -77,6 +77,11 @@ def _levels_table(cells: Sequence[Mapping], results: Mapping[str, Any]) -> str:
             row.append(paper.get(cell['key'], ''))
         rows.append(row)
     return _table(head, rows)
+
+
+def _weights(about: Mapping[str, Any]) -> str:
+    file = about.get('checkpoint')
+    return 'A built model' if file is None else f'Checkpoint {markdown_code(file)}'
 
 
 def _beside(name: str, cells: Sequence[Mapping]) -> dict[str, str]:

@@ -10,9 +10,12 @@ import torch
 from mmengine.config import Config
 from mmengine.device import get_device
 from mmengine.dist import get_rank, get_world_size
+from mmengine.evaluator import BaseMetric
 from mmengine.registry import METRICS, init_default_scope
 from mmengine.runner.amp import autocast
 from mmengine.utils.dl_utils import set_multi_processing
+from torch import nn
+from torch.utils.data import DataLoader
 
 from ..checkpoints.label_set import LabelSet
 from ..checkpoints.load_model import load_model
@@ -22,6 +25,7 @@ from ..engine.acceleration import prepare_autocast
 from ..errors import UserError
 from .attacks.fgsm import fgsm, truth_dataset_cfg
 from .data import JobLoader, SweepDataset, write_picture
+from .given import loader_settings
 from .image_store import ImageStore
 from .jobs import CLEAN, FGSM, Job
 from .metrics import JobEvaluator, Scores
@@ -33,7 +37,10 @@ class ModelUnderTest:
 
     Args:
         config: a full config, prepared for testing.
-        checkpoint: file with weights of exactly this model.
+        checkpoint: file with the weights of exactly this model; None for one that is built.
+        model: built already, with its weights; it stays where it is.
+        data_loader: built already; its data set is not changed.
+        metrics: built already.
         trust: read a checkpoint that holds more than weights.
         seed: seed of the noise.
         limit: test only on the first ``limit`` images.
@@ -48,8 +55,11 @@ class ModelUnderTest:
     def __init__(
         self,
         config: Config,
-        checkpoint: str | Path,
+        checkpoint: str | Path | None = None,
         *,
+        model: nn.Module | None = None,
+        data_loader: DataLoader | None = None,
+        metrics: Sequence[BaseMetric] | None = None,
         trust: bool = False,
         seed: int = 0,
         limit: int | None = None,
@@ -65,26 +75,29 @@ class ModelUnderTest:
             prepare_autocast()
         self.seed, self.save_to, self.show_to = seed, save_to, show_to
         self.half = amp or bool((config.get('test_cfg') or {}).get('fp16', False))
-        loading = config.test_dataloader
+        loading, source = config.test_dataloader, config.test_dataloader.dataset
+        if data_loader is not None:
+            loading, source = loader_settings(data_loader), data_loader.dataset
         workers = max(loading.get('num_workers', 0), 1)
         truth = None
         if attacks:
             train = (config.get('train_dataloader') or {}).get('dataset')
-            truth = truth_dataset_cfg(loading.dataset, train)
+            truth = truth_dataset_cfg(source, train)
         #: Config of the data set that has the labels an attack needs.
         self.truth_config = truth
         store = ImageStore(cache_bytes // workers)
         self.dataset = SweepDataset(
-            loading.dataset, seed, limit, store, save_to, truth, ignored_labels(config.to_dict())
+            source, seed, limit, store, save_to, truth, _ignored(config, model)
         )
         self.limited = len(self.dataset) < len(self.dataset.dataset)
         self.loader = JobLoader(self.dataset, loading, get_rank(), get_world_size())
-        self.metrics = [METRICS.build(metric) for metric in metric_configs(config)]
+        self.metrics = metrics or [METRICS.build(metric) for metric in metric_configs(config)]
         labels = LabelSet.of_metainfo(self.dataset.metainfo)
-        model = load_model(
-            config, checkpoint, labels=labels, trust=trust, allow_mismatch=allow_mismatch
-        )
-        self.model = model.to(get_device())
+        if model is None:
+            model = load_model(
+                config, checkpoint, labels=labels, trust=trust, allow_mismatch=allow_mismatch
+            ).to(get_device())
+        self.model = model.eval()
 
     def run(self, job: Job, progress: Callable[[int], Any] = lambda images: None) -> Scores | None:
         """Test the model on all images under one corruption.
@@ -159,6 +172,13 @@ class ModelUnderTest:
             if folder
             for number in range(len(self.dataset))
         )
+
+
+def _ignored(config: Config, model: nn.Module | None) -> set[int]:
+    """Return the labels that count for nothing, by the config and by a built model."""
+    parts = () if model is None else model.modules()
+    found = {getattr(part, 'ignore_index', None) for part in parts}
+    return ignored_labels(config.to_dict()) | {label for label in found if isinstance(label, int)}
 
 
 def metric_configs(config: Config) -> list:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import cv2
@@ -20,7 +21,7 @@ from cb_mm.corruption import corrupt_dataset_cfg
 from cb_mm.errors import UserError
 from cb_mm.robustness import SweepOptions, read_results, sweep
 from cb_mm.robustness.console_log import quiet
-from cb_mm.robustness.sweep import _follow
+from cb_mm.robustness.passes import follow
 
 
 @pytest.fixture(scope='module')
@@ -42,7 +43,8 @@ def test(model, out, *options, **more):
     """Run the sweep without workers (they are tested elsewhere)."""
     words = ['test_dataloader.num_workers=0', 'test_dataloader.persistent_workers=False', *options]
     more = {'checkpoint': str(model.checkpoint), 'data_root': str(model.data), **more}
-    return sweep(SweepOptions(str(model.config), out=str(out), seed=0, cfg_options=words, **more))
+    options = SweepOptions(str(model.config), out=str(out), seed=0, cfg_options=words, **more)
+    return sweep(options, sys.stdout)
 
 
 test.__test__ = False  # it is no test
@@ -259,7 +261,7 @@ def test_pictures(model, tmp_path):
 
 def test_other_processes_end_silently_where_the_main_one_has_no_plan():
     with pytest.raises(SystemExit) as ended:
-        _follow(None, None)
+        follow(None, None)
     assert ended.value.code == 2
 
 

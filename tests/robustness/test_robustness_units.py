@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -160,7 +161,7 @@ def test_a_sweep_with_vocs_metric(tmp_path, scenes, capsys):
     )
     words = ['test_dataloader.num_workers=0', 'test_dataloader.persistent_workers=False']
     where = dict(checkpoint=str(det.checkpoint), data_root=str(det.data), out=str(tmp_path / 'o'))
-    sweep(SweepOptions(str(config), cfg_options=words, **where))
+    sweep(SweepOptions(str(config), cfg_options=words, **where), sys.stdout)
     found = records(tmp_path / 'o')['clean']
     upstream = found['upstream']['pascal_voc/mAP']
     assert 0 < upstream < 1

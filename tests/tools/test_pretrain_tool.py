@@ -222,5 +222,5 @@ def test_testing_another_model_is_an_error(trained, data, tmp_path):
     other = [*SMALL_TEST, 'model.data_preprocessor.mean=[127.5,127.5,127.5]']
     with pytest.raises(UserError, match='--normalization weights'):
         sweep(SweepOptions(config=str(CONFIG), **{**options, 'cfg_options': other}))
-    sweep(SweepOptions(config=str(PLAIN), allow_broadcast_mismatch=True, **options))
+    sweep(SweepOptions(config=str(PLAIN), allow_mismatch=True, **options))
     assert (tmp_path / 'out' / 'results.json').is_file()

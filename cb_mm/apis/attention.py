@@ -1,0 +1,230 @@
+"""Attention, measured and drawn, from Python."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mmengine.config import Config
+from torch import nn
+
+from ..attention.analysis import AnalysisOptions, ModelChoice, analyze, table
+from ..attention.summary import ModelSummary
+from ..attention.visualization import VisualizationOptions, visualize
+from ..errors import UserError
+from .calls import api, files_in, save_files
+
+Source = nn.Module | Config | str | Path
+Images = str | Path | Sequence[str | Path]
+
+
+@dataclass
+class AttentionSummary:
+    """What the attention of one or several models is like, by layer and head.
+
+    Attributes:
+        models: One summary each; ``by_depth('entropy')`` gives means and intervals.
+        files: Everything that the tool writes, by path.
+    """
+
+    models: list[ModelSummary]
+    files: dict[str, bytes] = field(repr=False)
+
+    def table(self) -> str:
+        """Return entropy, distance and sparsity by layer, as text."""
+        return table(self.models)
+
+    def save(self, folder: str | Path) -> list[Path]:
+        """Write summary.json, summary.csv, images.jsonl and the figures."""
+        return save_files(self.files, folder)
+
+
+@dataclass
+class AttentionPictures:
+    """Figures, overlays and numbers of every image.
+
+    Attributes:
+        files: Everything that the tool writes, by path.
+        paths: Where the files are; empty for a call without ``out``.
+    """
+
+    files: dict[str, bytes] = field(repr=False)
+    paths: list[Path]
+
+    def save(self, folder: str | Path) -> list[Path]:
+        """Write the figures, the numbers, and the pages to explore."""
+        return save_files(self.files, folder)
+
+
+@api
+def attention_statistics(
+    model_or_config: Source,
+    checkpoint: str | Path | None = None,
+    images: Images = (),
+    *,
+    compare: Source | tuple[Source, str | Path] | None = None,
+    names: Sequence[str] | None = None,
+    size: tuple[int, int] | None = None,
+    limit: int | None = None,
+    percentiles: Sequence[float] = AnalysisOptions.percentiles,
+    references: Sequence[tuple[float, str]] = AnalysisOptions.references,
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    formats: Sequence[str] = AnalysisOptions.formats,
+    device: str | None = None,
+    normalization: str | None = None,
+    trust_checkpoint: bool = False,
+    allow_mismatch: bool = False,
+    safe_config: bool = False,
+    verbose: bool = False,
+) -> AttentionSummary:
+    """Measure the attention of a model on images: entropy, distance, sparsity, by layer and head.
+
+    Args:
+        model_or_config: Path of a config, a ``Config``, the name of a timm ViT, or a built model
+            with its weights: a segmentor, a detector, a backbone, a ViT of timm. None is changed.
+        checkpoint: Its weights; none for a built model.
+        images: Files and folders.
+        compare: A second model: a built one, or a pair of config and checkpoint.
+        names: What to call the models.
+        size: Height and width to which every image is resized.
+        limit: Take the first images alone.
+        percentiles: Of the entropy of the rows; the first is drawn.
+        references: Values from elsewhere to draw in the entropy figure, with what they are.
+        out: Folder for the results; the same call resumes there. By default they are in memory.
+        overwrite: Replace other records in ``out``.
+        formats: Of the figures: 'png', 'svg', 'pdf'.
+        device: Where to run; by default a GPU if there is one, or where a built model is.
+        normalization: Mean and std of the images: 'imagenet', 'half', 'clip' or 'weights'.
+        trust_checkpoint: Open a checkpoint with more than weights inside, which can run any code.
+        allow_mismatch: Take weights that say that they were trained with something else.
+        safe_config: Refuse a config that holds more than data.
+        verbose: Show a progress bar, and what mmengine logs.
+
+    Raises:
+        UserError: Something that the caller can fix; also an image that cannot be read, after all
+            others are measured.
+    """
+    with tempfile.TemporaryDirectory(prefix='cb_mm_') as temporary:
+        folder = Path(temporary if out is None else out)
+        options = AnalysisOptions(
+            _choices(model_or_config, checkpoint, compare, names),
+            _images(images),
+            folder,
+            size=size,
+            limit=limit,
+            percentiles=percentiles,
+            references=references,
+            formats=formats,
+            device=device,
+            overwrite=overwrite,
+            trust=trust_checkpoint,
+            normalization=normalization,
+            allow_mismatch=allow_mismatch,
+        )
+        models = analyze(options, sys.stderr if verbose else None)
+        return AttentionSummary(models, files_in(folder))
+
+
+@api
+def visualize_attention(
+    model_or_config: Source,
+    checkpoint: str | Path | None = None,
+    images: Images = (),
+    *,
+    compare: Source | tuple[Source, str | Path] | None = None,
+    names: Sequence[str] | None = None,
+    layers: Sequence[int] | None = None,
+    heads: Sequence[int] | None = None,
+    query: str = VisualizationOptions.query,
+    threshold: float = VisualizationOptions.threshold,
+    opacity: float = VisualizationOptions.opacity,
+    html: bool = VisualizationOptions.html,
+    size: tuple[int, int] | None = None,
+    out: str | Path | None = None,
+    formats: Sequence[str] = VisualizationOptions.formats,
+    device: str | None = None,
+    normalization: str | None = None,
+    trust_checkpoint: bool = False,
+    allow_mismatch: bool = False,
+    safe_config: bool = False,
+    verbose: bool = False,
+) -> AttentionPictures:
+    """Draw the attention of a model over images, and write pages to explore it by hand.
+
+    Args:
+        model_or_config: As in `attention_statistics`; so are those that are not explained here.
+        checkpoint: Its weights; none for a built model.
+        images: Files and folders.
+        compare: A second model, drawn beside the first.
+        names: What to call the models.
+        layers: From 0, -1 is the last; the grid and the page show all by default, others the last.
+        heads: From 0; all by default.
+        query: Whose attention: 'cls', 'mean' of all patches, or the patch at a pixel, 'X,Y'.
+        threshold: Do not draw what is below it; every map goes from 0 to 1.
+        opacity: Of the map over the image.
+        html: Also write a page to explore.
+        size: Height and width to which every image is resized.
+        out: Folder for the results; by default they are in memory.
+        formats: Of the figures: 'png', 'svg', 'pdf'.
+        device: Where to run.
+        normalization: Mean and std of the images.
+        trust_checkpoint: Open a checkpoint with more than weights inside, which can run any code.
+        allow_mismatch: Take weights that say that they were trained with something else.
+        safe_config: Refuse a config that holds more than data.
+        verbose: Show a progress bar, and what mmengine logs.
+
+    Raises:
+        UserError: Something that the caller can fix; also an image that cannot be read, after all
+            others are drawn.
+    """
+    with tempfile.TemporaryDirectory(prefix='cb_mm_') as temporary:
+        folder = Path(temporary if out is None else out)
+        options = VisualizationOptions(
+            _choices(model_or_config, checkpoint, compare, names),
+            _images(images),
+            folder,
+            layers=layers,
+            heads=heads,
+            query=query,
+            threshold=threshold,
+            opacity=opacity,
+            html=html,
+            size=size,
+            formats=formats,
+            device=device,
+            trust=trust_checkpoint,
+            normalization=normalization,
+            allow_mismatch=allow_mismatch,
+        )
+        paths = visualize(options, sys.stderr if verbose else None)
+        files = {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+        return AttentionPictures(files, [] if out is None else paths)
+
+
+def _choices(
+    source: Source, checkpoint: str | Path | None, compare: Any, names: Sequence[str] | None
+) -> list[ModelChoice]:
+    pairs = [(source, checkpoint)]
+    if isinstance(compare, (tuple, list)):
+        if len(compare) != 2:
+            raise UserError('--compare: give a config and its checkpoint, or a built model.')
+        pairs.append((compare[0], compare[1]))
+    elif compare is not None:
+        pairs.append((compare, None))
+    if names is not None and len(names) != len(pairs):
+        raise UserError(f'--names: give {len(pairs)}, one for each model.')
+    return [
+        ModelChoice(*pair, name) for pair, name in zip(pairs, names or [None] * 2, strict=False)
+    ]
+
+
+def _images(images: Images) -> list[str | Path]:
+    found = [images] if isinstance(images, (str, Path)) else list(images)
+    if not found:
+        raise UserError('--images: give files or folders.')
+    return found

@@ -1,0 +1,124 @@
+"""Measuring models side by side from Python."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from mmengine.config import Config
+from torch import nn
+
+from ..config.loading import config_name, load_config
+from ..errors import UserError
+from .benchmark_models import VARIANTS, Subject, build_subject, compare, subject_of
+from .benchmark_report import Row, table, write_results
+from .calls import api
+
+Source = nn.Module | Config | str | Path
+
+
+@dataclass
+class BenchmarkReport:
+    """What was measured.
+
+    Attributes:
+        rows: One for each model, and for each way to run it.
+        about: Image size, batch and turns.
+    """
+
+    rows: list[Row]
+    about: dict[str, Any]
+
+    def table(self) -> str:
+        """Return the rows as Markdown; ratios are to the first."""
+        return table(self.rows)
+
+    def save(self, folder: str | Path) -> list[Path]:
+        """Write benchmark.json, benchmark.md and benchmark.png."""
+        return write_results(self.rows, self.about, folder)
+
+
+@api
+def benchmark(
+    models_or_configs: Source | Sequence[Source],
+    *,
+    size: tuple[int, int] = (512, 512),
+    batch: int = 1,
+    repeats: int = 7,
+    train: bool = False,
+    channels_last: bool = False,
+    bf16: bool = False,
+    compile: bool = False,
+    threads: int | None = None,
+    cfg_options: Sequence[str] = (),
+    safe_config: bool = False,
+    verbose: bool = False,
+) -> BenchmarkReport:
+    """Measure parameters, multiplications, latency, memory and training step of models, in turns.
+
+    Args:
+        models_or_configs: One or several: paths of configs, ``Config`` objects, or built segmentors
+            and detectors. None is changed; weights of configs are random.
+        size: Height and width of the made-up images.
+        batch: Images at once.
+        repeats: Turns.
+        train: Also measure a training step.
+        channels_last: Also measure every model in the channels-last memory format.
+        bf16: Also under bfloat16 autocast.
+        compile: Also under torch.compile.
+        threads: Of torch; its own number by default.
+        cfg_options: Changes to all configs.
+        safe_config: Refuse a config that holds more than data.
+        verbose: Let mmengine print what it prints.
+
+    Returns:
+        The report; ratios are to the first model.
+
+    Raises:
+        UserError: Something that the caller can fix; it names the parameter or the file.
+    """
+    if isinstance(models_or_configs, (str, Path, Config, nn.Module)):
+        models_or_configs = [models_or_configs]
+    if threads:
+        torch.set_num_threads(threads)
+    sources = [
+        one if isinstance(one, nn.Module) else load_config(one, cfg_options)
+        for one in models_or_configs
+    ]
+    wanted = {'channels_last': channels_last, 'bf16': bf16, 'compile': compile}
+    variants = [None, *(key for key in VARIANTS if wanted[key])]
+    names = _names(sources)
+    subjects = [
+        _subject(source, name, tuple(size), batch, variant)
+        for source, name in zip(sources, names, strict=True)
+        for variant in variants
+    ]
+    about = {'size': list(size), 'batch': batch, 'repeats': repeats}
+    return BenchmarkReport(compare(subjects, repeats, train), about)
+
+
+def _names(sources: Sequence[nn.Module | Config]) -> list[str]:
+    """Return what to call them; no two alike."""
+    names: list[str] = []
+    for source in sources:
+        built = isinstance(source, nn.Module)
+        name = type(source).__name__ if built else Path(config_name(source)).stem
+        if name in names and not built and config_name(source).endswith('.py'):
+            raise UserError(f'two configs are called {name}.py; give one of them another name.')
+        names.append(f'{name} {len(names) + 1}' if name in names else name)
+    return names
+
+
+def _subject(
+    source: nn.Module | Config, name: str, size: tuple[int, int], batch: int, variant: str | None
+) -> Subject:
+    if not isinstance(source, nn.Module):
+        return build_subject(source, name, size, batch, variant)
+    if not hasattr(source, 'extract_feat'):
+        raise UserError(f'{type(source).__name__} is no segmentor of mmseg or detector of mmdet.')
+    # A copy: a training step moves batch norms, and a variant changes the model.
+    return subject_of(copy.deepcopy(source), name, size, batch, variant)

@@ -1,0 +1,152 @@
+"""Running the passes of a sweep, on one process or several; each is on disk when it is finished."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from mmengine.dist import all_gather_object, broadcast_object_list, get_world_size
+from tqdm import tqdm
+
+from ..engine.signals import Stopped, StopRequest
+from ..fileio.atomic import write_atomically
+from ..fileio.safe_text import csv_text
+from .banner import start_banner
+from .jobs import Job
+from .metrics import HEADLINES, Scores
+from .records import SweepRecords, job_facts
+from .tester import ModelUnderTest
+
+if TYPE_CHECKING:
+    from .sweep import SweepOptions
+
+
+class _Bar(tqdm):
+    """Without tqdm's own thread: the workers are forked while the bar is there."""
+
+    monitor_interval = 0
+
+
+def lead(
+    tester: ModelUnderTest,
+    jobs: Sequence[Job],
+    records: SweepRecords,
+    options: SweepOptions,
+    console: TextIO | None,
+    stop: StopRequest,
+) -> None:
+    """Run what is left to do, on the main process, until a signal asks for the end.
+
+    Args:
+        tester: The model and its images.
+        jobs: All passes.
+        records: Where they are kept.
+        options: Of the sweep.
+        console: Where to say how far it is; None for nowhere.
+        stop: What a signal asks for.
+    """
+    unfinished = [job for job in jobs if job.key not in records]
+    # Pictures that were asked for later are made without touching the record.
+    pending = [job for job in jobs if job in unfinished or tester.lacks_pictures(job)]
+    broadcast_object_list([pending])
+    done = len(jobs) - len(unfinished)
+    if console is not None:
+        print(start_banner(tester, jobs, done, records, options), file=console, flush=True)
+    bar = _Bar(
+        total=len(pending) * len(tester.dataset),
+        unit='image',
+        dynamic_ncols=True,
+        mininterval=0.2 if sys.stderr.isatty() else 15,  # a log file needs fewer lines
+        miniters=1,
+        leave=False,
+        disable=console is None or not pending,
+    )
+    with bar:
+        for number, job in enumerate(pending, 1):
+            bar.set_description(f'{number}/{len(pending)} {job.key}', refresh=False)
+            started = time.perf_counter()
+            scores = tester.run(job, _progress(bar, stop))
+            seconds = time.perf_counter() - started
+            bar.n = number * len(tester.dataset)
+            if job.key in records:
+                _end_together(stop)
+                continue
+            file = Path('scores') / f'{job.key}.csv'
+            _write_image_scores(records.path.parent / file, tester.dataset.names, scores)
+            records.append(_record(job, scores, len(tester.dataset), seconds, str(file), options))
+            if console is not None:
+                place = f'[{len(records.cells)}/{len(jobs)}]'
+                bar.write(f'{place} {_line(job, scores)}  ({seconds:.1f} s)', file=console)
+                console.flush()
+            _end_together(stop)
+
+
+def _line(job: Job, scores: Scores) -> str:
+    figures = '  '.join(
+        f'{HEADLINES.get(name, name)} {value:.2f}' for name, value in headline(scores)
+    )
+    repeat = f', repeat {job.repeat + 1}' if job.cell.random else ''
+    return f'{job.cell.label}{repeat}: {figures}'
+
+
+def follow(tester: ModelUnderTest, stop: StopRequest) -> None:
+    """Run the same jobs as the main process."""
+    plan: list[Any] = [None]
+    broadcast_object_list(plan)
+    if plan[0] is None:
+        raise SystemExit(2)  # the main process says why
+    for job in plan[0]:
+        tester.run(job)
+        _end_together(stop)
+
+
+def _progress(bar: tqdm, stop: StopRequest) -> Callable[[int], Any]:
+    """Progress of all processes, judged by this one; a process alone may stop after any batch."""
+
+    def after_batch(images: int) -> None:
+        bar.update(min(images * get_world_size(), bar.total - bar.n))
+        if stop.number and get_world_size() == 1:
+            raise Stopped(stop.number)
+
+    return after_batch
+
+
+def _end_together(stop: StopRequest) -> None:
+    """After a pass, which all processes finish together: end if any of them was asked to."""
+    for number in all_gather_object(stop.number):
+        if number:
+            raise Stopped(number)
+
+
+def headline(scores: Scores) -> list[tuple[str, float]]:
+    """The figures that stand for the whole: mIoU, or box AP and mask AP."""
+    found = [(name, scores.metrics[name]) for name in HEADLINES if name in scores.metrics]
+    return found or list(scores.metrics.items())[:1]
+
+
+def _record(
+    job: Job, scores: Scores, images: int, seconds: float, file: str, options: SweepOptions
+) -> dict[str, Any]:
+    return {
+        **job_facts(job),
+        'seed': options.seed or 0,
+        'images': images,
+        'seconds': round(seconds, 3),
+        'finished': datetime.now(timezone.utc).isoformat(timespec='milliseconds'),
+        'metrics': scores.metrics,
+        'units': scores.units,
+        'upstream': scores.upstream,
+        'per_class': scores.per_class,
+        'per_image': file,
+    }
+
+
+def _write_image_scores(path: Path, names: Sequence[str], scores: Scores) -> None:
+    rows = zip(names, *scores.per_image.values(), strict=True)
+    known = (['' if isinstance(x, float) and math.isnan(x) else x for x in row] for row in rows)
+    write_atomically(path, csv_text([['image', *scores.per_image], *known]))

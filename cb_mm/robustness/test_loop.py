@@ -1,0 +1,123 @@
+"""A test loop for other people's tools: a suite of corruptions in place of one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mmengine.logging import print_log
+from mmengine.model import is_model_wrapper
+from mmengine.registry import LOOPS
+from mmengine.runner import BaseLoop, Runner
+from torch.utils.data import DataLoader
+
+from ..checkpoints.label_set import LabelSet
+from ..checkpoints.match import require_fit, weights_in
+from ..checkpoints.provenance import check_exact
+from ..checkpoints.read import read_checkpoint
+from ..fileio.json_lines import parse_json
+from .given import describe_data
+from .sweep import SweepOptions, sweep
+
+
+@LOOPS.register_module()
+class RobustnessTestLoop(BaseLoop):
+    """Test under corruption from ``tools/test.py`` of mmseg, mmdet or mmpretrain.
+
+    In the config, beside ``custom_imports = dict(imports=['cb_mm'])``::
+
+        test_cfg = dict(type='RobustnessTestLoop', suite='table9')
+
+    Tables and figures go to ``out``; the mean of every headline metric in every cell, as
+    'gaussian_noise=5/mIoU', is what the loop returns and the hooks of the host get.
+
+    Args:
+        runner: The host's.
+        dataloader: The host's ``test_dataloader``.
+        evaluator: The host's ``test_evaluator``.
+        suite: As in `cb_mm.apis.evaluate_robustness`, and so are those that follow.
+        corruptions: Names with levels.
+        severity: For corruptions without a level.
+        fgsm: Strengths of an attack.
+        repeats: Passes of a random corruption.
+        seed: Of the noise.
+        limit: The first images alone.
+        out: Folder of the results; by default one in the work directory.
+        compare: ``results.json`` of another model.
+        cache_mb: Most memory for decoded images.
+        trust_checkpoint: Open a checkpoint with more than weights inside.
+        allow_mismatch: Take a checkpoint that was trained with something else.
+        fp16: Half precision, as in mmengine's own test loop.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        dataloader: DataLoader | dict,
+        evaluator: Any = None,
+        *,
+        suite: str | None = None,
+        corruptions: Sequence[str] = (),
+        severity: int | None = None,
+        fgsm: Sequence[float] = (),
+        repeats: int = SweepOptions.repeats,
+        seed: int = 0,
+        limit: int | None = None,
+        out: str | None = None,
+        compare: str | None = None,
+        cache_mb: int = SweepOptions.cache_mb,
+        trust_checkpoint: bool = False,
+        allow_mismatch: bool = False,
+        fp16: bool = False,
+    ) -> None:
+        super().__init__(runner, dataloader)
+        self.options = {
+            'suite': suite,
+            'corruption': corruptions,
+            'severity': severity,
+            'fgsm': fgsm,
+            'repeats': repeats,
+            'seed': seed,
+            'limit': limit,
+            'out': out,
+            'compare': compare,
+            'cache_mb': cache_mb,
+            'trust_checkpoint': trust_checkpoint,
+            'allow_mismatch': allow_mismatch,
+            'amp': fp16,
+        }
+
+    def run(self) -> dict[str, float]:
+        """Run the suite on the runner's model; returns the means by cell and metric."""
+        runner = self.runner
+        runner.call_hook('before_test')
+        runner.call_hook('before_test_epoch')
+        model = runner.model.module if is_model_wrapper(runner.model) else runner.model
+        options = SweepOptions(runner.cfg, work_dir=runner.work_dir, model=model, **self.options)
+        if not isinstance(runner.cfg.get('test_dataloader'), Mapping):
+            describe_data(runner.cfg, self.dataloader)
+            options.data_loader = self.dataloader
+        if runner.cfg.get('load_from'):
+            self._require_exact(runner.cfg.load_from, model)
+            options.checkpoint = runner.cfg.load_from
+        out = sweep(options)
+        metrics = {}
+        if (out / 'results.json').is_file():
+            results = parse_json((out / 'results.json').read_bytes())
+            metrics = {
+                f'{cell["key"]}/{name}': cell['metrics'][name]['mean']
+                for cell in results['cells']
+                for name in results['headline']
+                if cell['metrics'][name]['mean'] is not None
+            }
+            print_log(f'\n{(out / "results.md").read_text()}\nresults: {out}', runner.logger)
+        runner.call_hook('after_test_epoch', metrics=metrics)
+        runner.call_hook('after_test')
+        return metrics
+
+    def _require_exact(self, file: str, model: Any) -> None:
+        """Refuse weights that are not of exactly this model: mmengine takes what fits."""
+        content = read_checkpoint(file, trust=self.options['trust_checkpoint'])
+        require_fit(model, weights_in(content), file)
+        labels = LabelSet.of_metainfo(self.dataloader.dataset.metainfo)
+        check_exact(file, content, model, self.options['allow_mismatch'], labels)
