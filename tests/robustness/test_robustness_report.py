@@ -8,6 +8,7 @@ import json
 import re
 
 import cv2
+import matplotlib.figure
 import numpy as np
 import pytest
 from matplotlib.container import ErrorbarContainer
@@ -15,7 +16,6 @@ from written_records import record, table9
 
 from cb_mm.errors import UserError
 from cb_mm.fileio.json_lines import plain
-from cb_mm.robustness import plots
 from cb_mm.robustness.paper import TABLE_9, paper_figures
 from cb_mm.robustness.plots import draw_robustness
 from cb_mm.robustness.report import check_comparable, compare, summarize_records, write_report
@@ -198,12 +198,12 @@ def figures(monkeypatch):
     """The figures behind the files."""
     kept = []
 
-    class Kept(plots.Figure):
+    class Kept(matplotlib.figure.Figure):
         def __init__(self, *args, **options) -> None:
             super().__init__(*args, **options)
             kept.append(self)
 
-    monkeypatch.setattr(plots, 'Figure', Kept)
+    monkeypatch.setattr(matplotlib.figure, 'Figure', Kept)
     return kept
 
 
