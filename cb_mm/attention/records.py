@@ -133,7 +133,7 @@ def identity_of(
 
 
 def _architecture(source: Any) -> Any:
-    """Return the model of a config, the name of a timm model, or what a built model says of itself."""
+    """Return the model of a config, the name of a timm model, or a built model as text."""
     if isinstance(source, nn.Module):
         return repr(source)
     if isinstance(source, Config) or Path(source).is_file():

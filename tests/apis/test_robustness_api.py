@@ -1,0 +1,160 @@
+"""`evaluate_robustness`, and the loop that runs it from the tools of other projects."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from mmengine.config import Config
+from mmengine.runner import Runner
+from robustness_models import SmallModel
+from tool import environment, main_of
+
+from cb_mm.apis import evaluate_robustness
+from cb_mm.checkpoints.load_model import load_model
+from cb_mm.errors import UserError
+
+TEST = {'corruptions': ['gaussian_noise=40'], 'repeats': 2}
+WORDS = ['--corruption', 'gaussian_noise=40', '--repeats', '2']
+
+
+@pytest.fixture(scope='module')
+def small(tmp_path_factory, scenes) -> SmallModel:
+    return SmallModel(tmp_path_factory.mktemp('seg'), 'seg', scenes.ade20k)
+
+
+@pytest.fixture(scope='module')
+def by_tool(small, tmp_path_factory) -> Path:
+    """What tools/test.py writes."""
+    out = tmp_path_factory.mktemp('tool') / 'out'
+    assert main_of('test.py')(small.words(*WORDS, '--out', out)) == 0
+    return out
+
+
+def figures(folder: Path) -> dict:
+    """All that must be equal, to the last digit, between two tests of one model."""
+    scores = {file.name: file.read_text() for file in (folder / 'scores').iterdir()}
+    cells = json.loads((folder / 'results.json').read_text())['cells']
+    return {'cells': [{**cell, 'seconds': 0} for cell in cells], 'scores': scores}
+
+
+def test_a_config_object(small, by_tool, tmp_path, capfd):
+    config = small.prepared()
+    before = config.to_dict()
+    capfd.readouterr()
+    report = evaluate_robustness(config, small.checkpoint, **TEST)
+    assert capfd.readouterr() == ('', ''), 'nothing is printed unless asked'
+    assert config.to_dict() == before, 'the Config is not modified'
+    assert [cell.key for cell in report.cells] == ['clean', 'gaussian_noise=40']
+    assert report.cells[1].n == 2
+    assert report.cells[1].metrics['mIoU']['mean'] < report.cells[0].metrics['mIoU']['mean']
+    assert set(report.per_image) == {'clean', 'gaussian_noise=40_0', 'gaussian_noise=40_1'}
+    assert len(report.per_image['clean']) == 4
+    report.save(tmp_path)
+    assert figures(tmp_path) == figures(by_tool)
+    assert (tmp_path / 'results.md').read_text() == report.table() + '\n'
+    written = {str(file.relative_to(by_tool)) for file in by_tool.rglob('*') if file.is_file()}
+    kept = {str(file.relative_to(tmp_path)) for file in tmp_path.rglob('*') if file.is_file()}
+    assert kept == {name for name in written if not Path(name).name.startswith('.')}
+
+
+@pytest.mark.parametrize('loader', ['built', 'config', 'data set', 'model.cfg'])
+def test_a_built_model(loader, small, by_tool, tmp_path, capfd):
+    config = small.prepared()
+    model = load_model(config, small.checkpoint).train()
+    given = {'metrics': config.test_evaluator}
+    if loader == 'built':
+        given['data_loader'] = Runner.build_dataloader(config.test_dataloader)
+        steps = [type(step).__name__ for step in given['data_loader'].dataset.pipeline.transforms]
+    elif loader == 'config':
+        given['data_loader'] = config.test_dataloader
+    elif loader == 'data set':
+        given['data_loader'] = config.test_dataloader.dataset
+    else:  # as mmseg's init_model leaves it
+        model.cfg, given = config, {}
+    capfd.readouterr()
+    report = evaluate_robustness(model, **given, **TEST)
+    assert capfd.readouterr() == ('', '')
+    report.save(tmp_path)
+    assert figures(tmp_path) == figures(by_tool), 'to the last digit'
+    assert model.training
+    if loader == 'built':
+        after = [type(step).__name__ for step in given['data_loader'].dataset.pipeline.transforms]
+        assert after == steps, "the host's data set is not changed"
+
+
+def test_out_is_resumed(small, tmp_path):
+    first = evaluate_robustness(small.prepared(), small.checkpoint, out=tmp_path, **TEST)
+    again = evaluate_robustness(small.prepared(), small.checkpoint, out=tmp_path, **TEST)
+    assert first.folder == tmp_path
+    assert again.files['results.jsonl'] == first.files['results.jsonl'], 'no pass is run again'
+
+
+@pytest.mark.parametrize(
+    ('options', 'message'),
+    [
+        ({'limit': 0}, 'limit 0: at least one image is needed.'),
+        ({'cfg_options': ['x']}, 'cfg_options takes key=value pairs; "x" is not one.'),
+        ({'checkpoint': None}, 'checkpoint is missing: a config has no weights.'),
+        ({'data_loader': 3}, 'data_loader: int is neither a torch DataLoader nor a config of one.'),
+    ],
+)
+def test_errors_name_the_parameter(options, message, small):
+    with pytest.raises(UserError) as found:
+        evaluate_robustness(
+            small.prepared(), options.pop('checkpoint', small.checkpoint), **options
+        )
+    assert str(found.value) == message
+    assert found.value.on_command_line.startswith('--')
+
+
+def test_a_built_model_says_what_it_lacks(small):
+    model = load_model(small.prepared(), small.checkpoint)
+    with pytest.raises(UserError, match=r'^data_loader is missing'):
+        evaluate_robustness(model)
+    with pytest.raises(UserError, match=r'^checkpoint: the model is built'):
+        evaluate_robustness(model, small.checkpoint)
+
+
+@pytest.mark.slow
+def test_the_tool_of_mmseg_runs_a_suite(small, by_tool, tmp_path):
+    import mmseg
+
+    config = small.prepared('custom_imports.imports=[cb_mm]')
+    config.test_cfg = dict(
+        type='RobustnessTestLoop', corruptions=TEST['corruptions'], repeats=2,
+        out=str(tmp_path / 'out'),
+    )  # fmt: skip
+    file = tmp_path / 'host.py'
+    config.dump(file)
+    tool = Path(mmseg.__file__).parent / '.mim' / 'tools' / 'test.py'
+    words = [sys.executable, tool, file, small.checkpoint, '--work-dir', tmp_path / 'work']
+    done = subprocess.run(words, env=environment(), cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert figures(tmp_path / 'out') == figures(by_tool), 'to the last digit'
+    assert '| Gaussian noise σ=40 | 2 |' in done.stdout + done.stderr
+
+
+def test_the_loop_refuses_weights_of_another_model(small, tmp_path):
+    import torch
+
+    content = torch.load(small.checkpoint, weights_only=True)
+    name = next(name for name in content['state_dict'] if 'decode_head' in name)
+    del content['state_dict'][name]
+    torch.save(content, tmp_path / 'less.pth')
+    config = small.prepared()
+    config.test_cfg = dict(type='RobustnessTestLoop', suite='clean')
+    config.load_from, config.work_dir = str(tmp_path / 'less.pth'), str(tmp_path / 'work')
+    runner = Runner.from_cfg(config)
+    with pytest.raises(UserError, match=r'less\.pth'):
+        runner.test()
+
+
+def test_a_config_without_a_file(small, by_tool, tmp_path):
+    config = Config(small.prepared().to_dict())
+    report = evaluate_robustness(config, small.checkpoint, **TEST)
+    report.save(tmp_path)
+    assert figures(tmp_path) == figures(by_tool)
