@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from scipy import stats
-
 
 def standard_errors(confidence: float, freedom: float) -> float:
     """Return how many standard errors reach to the end of a two-sided interval of a mean."""
+    from scipy import stats  # here: importing cb_mm need not wait for it
+
     return float(stats.t.ppf((1 + confidence) / 2, freedom))

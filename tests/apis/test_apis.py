@@ -1,0 +1,200 @@
+"""Training, attention, ONNX and benchmark from Python: on a ``Config`` and on a built model."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+
+import pytest
+import timm
+import torch
+from robustness_models import SmallModel
+from tool import main_of
+
+from cb_mm.apis import (
+    attention_statistics,
+    benchmark,
+    export_onnx,
+    train,
+    visualize_attention,
+)
+from cb_mm.apis.calls import for_python
+from cb_mm.checkpoints.load_model import load_model
+from cb_mm.checkpoints.read import read_checkpoint
+from cb_mm.errors import UserError
+
+NO_WORKERS = [
+    f'{split}_dataloader.{key}'
+    for split in ('train', 'val')
+    for key in ('num_workers=0', 'persistent_workers=False')
+]
+
+
+@pytest.fixture(scope='module')
+def small(tmp_path_factory, scenes) -> SmallModel:
+    return SmallModel(tmp_path_factory.mktemp('api'), 'seg', scenes.ade20k, own_labels=False)
+
+
+@pytest.fixture(scope='module')
+def image(scenes) -> Path:
+    return sorted((scenes.ade20k / 'images' / 'validation').glob('*.jpg'))[0]
+
+
+def names(folder: Path) -> set[str]:
+    files = (file for file in folder.rglob('*') if file.is_file())
+    return {str(file.relative_to(folder)) for file in files if not file.name.startswith('.')}
+
+
+def test_train_a_config(small, tmp_path, capfd):
+    config = small.prepared()
+    before = config.to_dict()
+    capfd.readouterr()
+    run = train(config, work_dir=tmp_path / 'work', cfg_options=NO_WORKERS)
+    assert capfd.readouterr() == ('', '')
+    assert config.to_dict() == before
+    assert run.work_dir == tmp_path / 'work'
+    assert run.checkpoint == tmp_path / 'work' / 'iter_6.pth'
+    assert set(run.metrics) == {'aAcc', 'mIoU', 'mAcc'}
+    written = read_checkpoint(run.checkpoint)['state_dict']
+    assert all(torch.equal(value, run.model.state_dict()[key]) for key, value in written.items())
+    run.save(tmp_path / 'saved')
+    assert names(tmp_path / 'saved') == {'seg.py', 'iter_6.pth'}
+    with pytest.raises(UserError, match=r'Pass resume .* another work_dir\.'):
+        train(config, work_dir=tmp_path / 'work', cfg_options=NO_WORKERS)
+
+
+def test_train_a_built_model(small, tmp_path, capfd):
+    config = small.prepared()
+    model = load_model(config, small.checkpoint)
+    start = copy.deepcopy(model.state_dict())
+    still = [*NO_WORKERS, 'optim_wrapper.optimizer.lr=0.0']
+    capfd.readouterr()
+    run = train(config, model=model, work_dir=tmp_path, cfg_options=still)
+    assert capfd.readouterr() == ('', '')
+    assert run.model is model
+    for name, parameter in model.named_parameters():
+        assert torch.equal(parameter, start[name]), f'{name} was drawn again'
+    with pytest.raises(UserError, match=r'^init: the model is built'):
+        train(config, model=model, init='x.pth', work_dir=tmp_path / 'other')
+
+
+@pytest.mark.parametrize('kind', ['Config', 'built model'])
+def test_attention(kind, small, image, tmp_path, capfd):
+    config = small.prepared()
+    before = config.to_dict()
+    given = (config, small.checkpoint)
+    if kind != 'Config':
+        given = (load_model(config, small.checkpoint).train(), None)
+    capfd.readouterr()
+    found = attention_statistics(*given, image, size=(48, 64))
+    pictures = visualize_attention(*given, [image], size=(48, 64), formats=['png'])
+    assert capfd.readouterr() == ('', '')
+    assert config.to_dict() == before
+    (model,) = found.models
+    assert model.images == 1
+    assert len(model.by_depth('entropy')[0]) == 4
+    tool = main_of('analyze_attention.py')
+    words = [small.config, small.checkpoint, image, '--size', '48x64', '--out', tmp_path / 'tool']
+    assert tool([str(word) for word in words]) == 0
+    found.save(tmp_path / 'api')
+    assert names(tmp_path / 'api') == names(tmp_path / 'tool')
+    ours, theirs = (
+        json.loads((tmp_path / one / 'summary.json').read_text())['models'][0]['layers']
+        for one in ('api', 'tool')
+    )
+    assert ours == theirs, 'as the tool measures'
+    saved = pictures.save(tmp_path / 'pictures')
+    assert {path.suffix for path in saved} == {'.png', '.json', '.csv'}
+    if kind != 'Config':
+        assert given[0].training
+
+
+def test_attention_of_a_timm_model(image):
+    torch.manual_seed(0)
+    model = timm.create_model('vit_tiny_patch16_224', depth=2)
+    found = attention_statistics(model, images=image, compare=model, names=['one', 'two'])
+    one, two = (summary.by_depth('entropy')[0].tolist() for summary in found.models)
+    assert len(one) == 2
+    assert one == two
+    with pytest.raises(UserError, match=r'^size 64x64: .* takes only 224x224'):
+        attention_statistics(model, images=image, size=(64, 64))
+
+
+def test_a_broken_image_is_named_after_the_others_are_drawn(small, image, tmp_path):
+    (tmp_path / 'broken.png').write_text('no image')
+    with pytest.raises(UserError, match=r'broken\.png .*\(all other images were drawn\)'):
+        visualize_attention(
+            small.prepared(), small.checkpoint, [tmp_path / 'broken.png', image],
+            size=(48, 64), formats=['png'], out=tmp_path / 'out',
+        )  # fmt: skip
+    assert (tmp_path / 'out' / f'{image.stem}_grid.png').is_file()
+
+
+def test_images_are_decoded_once(small, image, tmp_path, monkeypatch):
+    from cb_mm.attention import visualization
+
+    read, seen = visualization.read_image, []
+    monkeypatch.setattr(visualization, 'read_image', lambda file: seen.append(file) or read(file))
+    visualize_attention(
+        small.prepared(), small.checkpoint, image, size=(48, 64), formats=['png'], out=tmp_path
+    )
+    assert seen == [image]
+
+
+@pytest.mark.parametrize('kind', ['Config', 'built model'])
+def test_benchmark(kind, small, tmp_path, capfd):
+    config = small.prepared()
+    before = config.to_dict()
+    source = config if kind == 'Config' else load_model(config, small.checkpoint)
+    capfd.readouterr()
+    report = benchmark(source, size=(48, 64), repeats=1, train=kind != 'Config', batch=2)
+    assert capfd.readouterr() == ('', '')
+    assert config.to_dict() == before
+    (row,) = report.rows
+    assert row.name == ('seg' if kind == 'Config' else 'EncoderDecoder')
+    assert (row.train is not None) == (kind != 'Config')
+    assert report.table().count('\n') == 3
+    report.save(tmp_path)
+    assert names(tmp_path) == {'benchmark.json', 'benchmark.md', 'benchmark.png'}
+    if kind != 'Config':
+        weights = torch.load(small.checkpoint, weights_only=True)['state_dict']
+        assert all(torch.equal(weights[k], v) for k, v in source.state_dict().items())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('kind', ['Config', 'built model'])
+def test_export(kind, small, tmp_path, capfd):
+    config = small.prepared()
+    before = config.to_dict()
+    given = (config, small.checkpoint)
+    if kind != 'Config':
+        given = (load_model(config, small.checkpoint).train(), None)
+    out = tmp_path / 'model.onnx'
+    capfd.readouterr()
+    export = export_onnx(*given, out=out, check_sizes=[(48, 64)])
+    assert capfd.readouterr() == ('', '')
+    assert config.to_dict() == before
+    assert export.file == out
+    assert 0 <= export.differences[48, 64].relative <= 1e-4
+    assert export.save(tmp_path / 'copy')[0].read_bytes() == out.read_bytes()
+    if kind != 'Config':
+        assert given[0].training
+
+
+def test_export_needs_weights(small, tmp_path):
+    with pytest.raises(UserError, match=r'^checkpoint is missing'):
+        export_onnx(small.prepared(), out=tmp_path / 'x.onnx')
+
+
+@pytest.mark.parametrize(
+    ('message', 'shown'),
+    [
+        ('--limit 0: no', 'limit 0: no'),
+        ('pass --allow-broadcast-mismatch if so', 'pass allow_mismatch if so'),
+        ('--other stays, as no parameter', '--other stays, as no parameter'),
+        ('run tools/train.py CONFIG --limit 3', 'run tools/train.py CONFIG --limit 3'),
+    ],
+)
+def test_options_become_parameters(message, shown):
+    assert for_python(message, {'limit', 'allow_mismatch'}) == shown
