@@ -23,12 +23,15 @@ class StartReportHook(Hook):
     Args:
         config: The name of the config, as the user gave it; by default the runner's own.
         init: The weights that the backbone starts from, if they were given beside the config.
+        built: Whether the model was given already built, with weights of its own.
     """
 
     priority = 'VERY_LOW'
 
-    def __init__(self, config: str | None = None, init: str | None = None) -> None:
-        self.config, self.init, self.done = config, init, False
+    def __init__(
+        self, config: str | None = None, init: str | None = None, built: bool = False
+    ) -> None:
+        self.config, self.init, self.built, self.done = config, init, built, False
 
     def before_train(self, runner: Runner) -> None:
         """Print it, only from the main process."""
@@ -46,6 +49,7 @@ class StartReportHook(Hook):
         rate = max(group.get('initial_lr', group['lr']) for group in _groups(runner))
         parameters = sum(p.numel() for p in model.parameters()) / 1e6
         weights = getattr(getattr(model, 'backbone', None), 'weights_report', None)
+        unknown = 'those of the given model' if self.built else 'random: no weights given (--init)'
         rows = {
             'config': f'{self.config or config.filename or "without a file"} ({_length(runner)})',
             'family': family.current_family(),
@@ -54,7 +58,7 @@ class StartReportHook(Hook):
             'batch': f'{batch} = {per_process} × {processes} processes'
             + (f' × {steps} accumulated' if steps > 1 else ''),
             'lr': f'{rate:g}',
-            'weights': str(weights or 'random: no weights given (--init)'),
+            'weights': str(weights or unknown),
             'results': runner.work_dir,
         }
         if config.get('resume'):
