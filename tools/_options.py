@@ -1,6 +1,6 @@
-"""Options that several tools have, each written once.
+"""Options shared by several tools, each defined once.
 
-Imports argparse alone: ``--help`` and a typo are answered before anything heavy is loaded, and
+Imports only argparse: ``--help`` and a typo are answered before anything heavy is loaded, and
 importing ``cb_mm`` would load it.
 """
 
@@ -11,7 +11,7 @@ import re
 
 
 def tool_parser(description: str) -> argparse.ArgumentParser:
-    """A parser that shows the examples of a tool as they are written."""
+    """Return a parser that shows the examples of a tool as they are written."""
     return argparse.ArgumentParser(
         description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -20,7 +20,7 @@ def tool_parser(description: str) -> argparse.ArgumentParser:
 
 
 def api_parser(description: str) -> argparse.ArgumentParser:
-    """A parser for a tool that calls a function of ``cb_mm.apis`` with what was given.
+    """Return a parser for a tool that calls a function of ``cb_mm.apis`` with the given options.
 
     What was not given is not there: the defaults are those of the function.
     """
@@ -30,14 +30,14 @@ def api_parser(description: str) -> argparse.ArgumentParser:
 
 
 def count(text: str) -> int:
-    """A whole number from 1."""
+    """Parse a whole number from 1."""
     if not re.fullmatch(r'[1-9]\d*', text, re.ASCII):
         raise argparse.ArgumentTypeError(f'{text!r} is not a whole number from 1')
     return int(text)
 
 
 def image_size(text: str) -> tuple[int, int]:
-    """SIDE or HEIGHTxWIDTH."""
+    """Parse SIDE or HEIGHTxWIDTH."""
     match = re.fullmatch(r'([1-9]\d*)(?:x([1-9]\d*))?', text, re.ASCII)
     if not match:
         raise argparse.ArgumentTypeError(f'{text!r} is not a size such as 224 or 512x640')
@@ -45,14 +45,14 @@ def image_size(text: str) -> tuple[int, int]:
 
 
 def add_safe_config(parser: argparse.ArgumentParser) -> None:
-    """For a tool that reads configs."""
+    """Add the option of a tool that reads configs."""
     parser.add_argument(
         '--safe-config', action='store_true', help='refuse a config that holds more than data'
     )
 
 
 def add_cfg_options(parser: argparse.ArgumentParser, example: str) -> None:
-    """For a tool that reads configs, and lets them be changed."""
+    """Add the options of a tool that reads configs and changes them."""
     parser.add_argument(
         '--cfg-options',
         nargs='+',
@@ -63,7 +63,7 @@ def add_cfg_options(parser: argparse.ArgumentParser, example: str) -> None:
 
 
 def add_trust_checkpoint(parser: argparse.ArgumentParser, files: str = 'a checkpoint') -> None:
-    """For a tool that reads checkpoints."""
+    """Add the option of a tool that reads checkpoints."""
     parser.add_argument(
         '--trust-checkpoint',
         action='store_true',
@@ -72,17 +72,17 @@ def add_trust_checkpoint(parser: argparse.ArgumentParser, files: str = 'a checkp
 
 
 def add_matching(parser: argparse.ArgumentParser) -> None:
-    """For a tool that loads weights: what must agree between them and the config."""
+    """Add the options of a tool that loads weights: how they must match the config."""
     add = parser.add_argument
     add('--normalization', metavar='NAME', help='mean and std of the images: imagenet, half '
         '(127.5), clip, or weights to follow the weights')  # fmt: skip
     add('--allow-mismatch', '--allow-broadcast-mismatch', action='store_true',
-        dest='allow_mismatch', help='take weights that say that they were trained with '
-        'another broadcast, other settings or other classes')  # fmt: skip
+        dest='allow_mismatch', help='take weights that were trained with ' 'another broadcast, '
+             'other settings or other classes')  # fmt: skip
 
 
 def add_running(parser: argparse.ArgumentParser, precision: str) -> None:
-    """For training and testing: how the model runs, on how many processes, on which input."""
+    """Add the options of training and testing: how the model runs, processes and input."""
     add = parser.add_argument
     add('--data-root', metavar='DIR', help="folder of the data set, instead of the config's")
     add('--amp', action='store_true', help=f'{precision} precision: float16 on GPU, bfloat16 on '
@@ -98,7 +98,7 @@ def add_running(parser: argparse.ArgumentParser, precision: str) -> None:
 
 
 def add_attention_models(parser: argparse.ArgumentParser, images: str, second: str) -> None:
-    """For the attention tools: one model or two, and the images."""
+    """Add the arguments of the attention tools: one model or two, and the images."""
     add = parser.add_argument
     add('config', metavar='CONFIG', help='config file, or name of a timm ViT')
     add('checkpoint', metavar='CHECKPOINT', help='its weights')
@@ -108,7 +108,7 @@ def add_attention_models(parser: argparse.ArgumentParser, images: str, second: s
 
 
 def add_attention_output(parser: argparse.ArgumentParser) -> None:
-    """For the attention tools: at which size, where to, on which device."""
+    """Add the output options of the attention tools: size, folder and device."""
     add = parser.add_argument
     add('--size', type=image_size, metavar='N|HxW',
         help="resize every image (each image's own size)")  # fmt: skip

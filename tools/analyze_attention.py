@@ -8,7 +8,7 @@ Examples:
   python tools/analyze_attention.py configs/upernet_vit_s.py upernet_vit_s.pth val/ \
       --compare configs/upernet_vit_s_cb_s.py upernet_vit_s_cb_s.pth --limit 500
 
-  # a ViT from timm with weights from a file, and a value from elsewhere drawn beside it
+  # a ViT from timm with weights from a file, and an external value drawn beside it
   python tools/analyze_attention.py vit_tiny_patch16_224 vit_tiny.safetensors val/ --size 224 \
       --reference 4.4 "ViT-S, the paper's mean (Figure 4)"
 
@@ -50,7 +50,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
         default=[],
         dest='references',
         metavar=('VALUE', 'TEXT'),
-        help='an entropy from elsewhere, drawn as a line with this text; may be repeated',
+        help='an external entropy, drawn as a line with this text; may be repeated',
     )
     parser.add_argument('--overwrite', action='store_true', help='replace other records in --out')
     add_attention_output(parser)
@@ -88,7 +88,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def stopped(signal: str, out: str, code: int) -> int:
-    """Say how to resume; returns the exit code."""
+    """Print how to resume; return the exit code."""
     print(
         f'stopped by {signal}: what was measured is in {out}; the same command resumes.',
         file=sys.stderr,

@@ -5,10 +5,10 @@
     python tools/benchmark.py my_config.py --size 512 512 --batch 2 --train --out results
     python tools/benchmark.py my_config.py --channels-last --bf16 --compile
 
-All models run in turns, in one process, on random weights and made-up images, so that whatever
-else the machine does falls on all of them. Shown are medians and quartiles; ratios are to the
-first model, and lower is better. --channels-last, --bf16 and --compile each measure every model
-once more in that way, and say by how much its logits then differ.
+All models run in turns, in one process, on random weights and made-up images, so that other load on
+the machine affects all of them. Shown are medians and quartiles; ratios are to the first model, and
+lower is better. --channels-last, --bf16 and --compile each measure every model once more in that
+way, and show by how much its logits then differ.
 
 With --out the folder gets benchmark.json, benchmark.md and benchmark.png.
 """
@@ -23,7 +23,7 @@ from _options import add_cfg_options, api_parser, count
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Options of the command line."""
+    """Read the command line."""
     parser = api_parser(__doc__)
     parser.add_argument('config', help='config file of the model')
     parser.add_argument(
@@ -44,7 +44,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument('--bf16', action='store_true', help='also under bfloat16 autocast')
     parser.add_argument('--compile', action='store_true', help='also under torch.compile')
-    parser.add_argument('--threads', type=count, metavar='N', help='threads of torch (its own)')
+    parser.add_argument('--threads', type=count, metavar='N', help='threads of torch (its default)')
     parser.add_argument('--out', metavar='DIR', help='folder for JSON, table and plot')
     add_cfg_options(parser, 'model.backbone.broadcast=cb_s')
     return parser.parse_args(argv)
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code: 0, or 2 with one message when something is for the user to mend."""
+    """Run the command line; 0 when all is well, 2 when the user must fix something."""
     args = parse(argv)
     from cb_mm.errors import exit_code
 

@@ -19,7 +19,7 @@ from _options import add_cfg_options, add_matching, add_trust_checkpoint, api_pa
 
 
 def size(text: str) -> tuple[int, int]:
-    """HEIGHTxWIDTH, both positive."""
+    """Parse HEIGHTxWIDTH, both positive."""
     match = re.fullmatch(r'([1-9]\d*)x([1-9]\d*)', text)
     if not match:
         raise argparse.ArgumentTypeError(f'{text!r} is not HEIGHTxWIDTH, such as 512x640')
@@ -27,7 +27,7 @@ def size(text: str) -> tuple[int, int]:
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Options of the command line."""
+    """Read the command line."""
     parser = api_parser(__doc__)
     parser.add_argument('config', help='config file of a segmentor')
     parser.add_argument('checkpoint', help='its trained weights')
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code: 0, or 2 with one message when something is for the user to fix."""
+    """Run the command line; 0 when all is well, 2 when the user must fix something."""
     args = parse(argv)
     from cb_mm.errors import exit_code
 

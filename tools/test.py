@@ -1,4 +1,4 @@
-"""Test a model: on clean images, under corruption, or attacked; in one table, never lost.
+"""Test a model on clean images, under corruption, or attacked; results in one table, never lost.
 
 Examples:
   python tools/test.py CONFIG CHECKPOINT                       # plain testing, upstream's figures
@@ -26,7 +26,7 @@ from _options import add_cfg_options, add_running, add_trust_checkpoint, api_par
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
-    """The options; nothing heavy is imported before they are right."""
+    """Read the options; nothing heavy is imported before they are valid."""
     parser = api_parser(__doc__)
     add = parser.add_argument
     add('config', metavar='CONFIG', help='config file')
@@ -39,7 +39,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         'step of EPS grey levels along the gradient of the loss')  # fmt: skip
     add('--repeats', type=int, metavar='N', help='passes of a random corruption (5)')
     add('--seed', type=int, metavar='N', help='seed of the noise (0)')
-    add('--limit', type=int, metavar='N', help='the first N images alone')
+    add('--limit', type=int, metavar='N', help='only the first N images')
     add(
         '--out',
         default='auto',
@@ -49,8 +49,8 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     add('--compare', metavar='FILE', help='results.json of another model, for a table of both')
     add('--save-corrupted', metavar='DIR', help='write the corrupted images there, as PNG')
     add('--show-dir', metavar='DIR', help='draw predictions over the images, there')
-    add('--cache-mb', type=int, metavar='N', help='most memory for decoded images '
-        'and label maps, in MiB a process (2048)')  # fmt: skip
+    add('--cache-mb', type=int, metavar='N', help='maximum memory for decoded images ' 'and label '
+        'maps, in MiB per process (2048)')  # fmt: skip
     add('--test-set', metavar='NAME', help='another test set of the config: imagenet-v2, '
         'imagenet-real or imagenet-a')  # fmt: skip
     add_running(parser, 'half')
@@ -60,7 +60,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Parse, one library call, exit code."""
+    """Parse, call the library, return the exit code."""
     options = vars(parse(argv))
     config = options.pop('config')
     os.environ.setdefault('LOCAL_RANK', str(options.pop('local_rank')))
@@ -78,7 +78,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def stopped(signal: str, code: int) -> int:
-    """Say how to resume; returns the exit code."""
+    """Print how to resume; return the exit code."""
     if os.environ.get('RANK', '0') == '0':
         print(
             f'stopped by {signal}: finished passes are kept and in the report; the same command '

@@ -20,7 +20,7 @@ from _options import add_cfg_options, add_running, add_trust_checkpoint, api_par
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
-    """The options; nothing heavy is imported before they are right."""
+    """Read the options; nothing heavy is imported before they are valid."""
     parser = api_parser(__doc__)
     add = parser.add_argument
     add('config', metavar='CONFIG', help='config file')
@@ -29,13 +29,13 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         '.npz, of any ViT layout) or timm model name')  # fmt: skip
     add('--work-dir', metavar='DIR', help='where results go (default: work_dirs/CONFIG_SCHEDULE)')
     add('--resume', nargs='?', const='auto', metavar='CKPT', help='resume from this checkpoint, or '
-        'from the last whole one in the work directory')  # fmt: skip
+        'from the last complete one in the work directory')  # fmt: skip
     add('--auto-scale-lr', action='store_true', help="scale the lr by batch / recipe's batch")
     add('--seed', type=int, metavar='N', help="seed of everything random (default: the config's)")
     add('--logger', choices=['tensorboard', 'wandb'], help='log there too')
     add('--skip-broken', action='store_true', help='train without images and labels that cannot be '
         'used; they are listed at the end (default: stop at the first)')  # fmt: skip
-    add('--skip-nan', action='store_true', help='leave out steps whose loss is NaN or infinite')
+    add('--skip-nan', action='store_true', help='skip steps whose loss is NaN or infinite')
     add_running(parser, 'mixed')
     add_cfg_options(parser, 'train_dataloader.batch_size=4')
     add_trust_checkpoint(parser, '--init and --resume files')
@@ -43,7 +43,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Parse, one library call, exit code."""
+    """Parse, call the library, return the exit code."""
     options = vars(parse(argv))
     os.environ.setdefault('LOCAL_RANK', str(options.pop('local_rank')))
 

@@ -1,4 +1,4 @@
-r"""Draw the attention of a model over images, and write a page to explore it by hand.
+r"""Draw the attention of a model over images, and write a page to explore it interactively.
 
 Examples:
   # the class token's attention in every head of the last layer, and all layers in small
@@ -14,7 +14,7 @@ Examples:
 
 CONFIG is the config of a segmentor or detector, with the CHECKPOINT that was trained with it; or
 the name of a ViT in timm, with its weights. For every image there are, in the folder of --out:
-IMAGE_heads_layerN (a row a model, a column a head), IMAGE_grid (all layers and heads),
+IMAGE_heads_layerN (one row per model, one column per head), IMAGE_grid (all layers and heads),
 IMAGE_overlay_layerN (mean of the heads, at the image's own size), IMAGE.json and IMAGE.csv with
 the numbers, and IMAGE.html with --html.
 """
@@ -53,7 +53,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         '--opacity', type=float, metavar='O', help='of the map over the image (0.7)'
     )
-    parser.add_argument('--html', action='store_true', help='write a page to explore by hand')
+    parser.add_argument('--html', action='store_true', help='write a page to explore interactively')
     add_attention_output(parser)
     args = parser.parse_args(argv)
     check_names(parser, args)
@@ -61,7 +61,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Draw, and print the files."""
+    """Draw everything and print the files."""
     from cb_mm.apis import visualize_attention
 
     options = dict(vars(args))

@@ -1,6 +1,6 @@
 """What Python users call. Each function takes a config file, a ``Config`` or a built model.
 
-Nothing is printed unless ``verbose`` asks for it, a ``Config`` is never changed, and every function
+Nothing is printed unless ``verbose`` is set, a ``Config`` is never changed, and every function
 returns an object with the figures as fields and ``save(dir)`` for the files that the tools write.
 Importing this package switches `cb_mm.safe_io` on.
 """

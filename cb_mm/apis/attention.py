@@ -24,7 +24,7 @@ Images = str | Path | Sequence[str | Path]
 
 @dataclass
 class AttentionSummary:
-    """What the attention of one or several models is like, by layer and head.
+    """Attention statistics of one or several models, by layer and head.
 
     Attributes:
         models: One summary each; ``by_depth('entropy')`` gives means and intervals.
@@ -86,15 +86,15 @@ def attention_statistics(
 
     Args:
         model_or_config: Path of a config, a ``Config``, the name of a timm ViT, or a built model
-            with its weights: a segmentor, a detector, a backbone, a ViT of timm. None is changed.
+            with its weights: a segmentor, a detector, a backbone, a timm ViT. None is changed.
         checkpoint: Its weights; none for a built model.
         images: Files and folders.
         compare: A second model: a built one, or a pair of config and checkpoint.
         names: What to call the models.
         size: Height and width to which every image is resized.
-        limit: Take the first images alone.
+        limit: Take only the first images.
         percentiles: Of the entropy of the rows; the first is drawn.
-        references: Values from elsewhere to draw in the entropy figure, with what they are.
+        references: External values to draw in the entropy figure, with their labels.
         out: Folder for the results; the same call resumes there. By default they are in memory.
         overwrite: Replace other records in ``out``.
         formats: Of the figures: 'png', 'svg', 'pdf'.
@@ -154,7 +154,7 @@ def visualize_attention(
     safe_config: bool = False,
     verbose: bool = False,
 ) -> AttentionPictures:
-    """Draw the attention of a model over images, and write pages to explore it by hand.
+    """Draw the attention of a model over images, and write pages to explore it interactively.
 
     Args:
         model_or_config: As in `attention_statistics`; so are those that are not explained here.

@@ -23,7 +23,7 @@ from ..engine.acceleration import compile_parts, prepare_autocast, use_channels_
 from ..errors import UserError
 from . import benchmark_report as benchmark
 
-#: Ways to run a model that keep its result, or nearly; option of the tool -> how it is shown.
+#: Ways to run a model with the same or nearly the same result; tool option -> label.
 VARIANTS = {'channels_last': 'channels last', 'bf16': 'bf16 autocast', 'compile': 'torch.compile'}
 
 
@@ -38,13 +38,13 @@ class Subject:
     bf16: bool = False
 
     def forward(self) -> Any:
-        """Predictions in eval mode, brought to the size of the image as in testing."""
+        """Predict in eval mode, resized to the image as in testing."""
         self.model.eval()
         with torch.no_grad(), self._autocast():
             return self.model(self.images, copy.deepcopy(self.samples), mode='predict')
 
     def train_step(self) -> None:
-        """Forward, losses, backward, and a step of AdamW that leaves the weights alone."""
+        """Run forward, losses, backward, and a step of AdamW that does not change the weights."""
         self.model.train()
         optimizer = self._optimizer()
         with self._autocast():
@@ -58,12 +58,12 @@ class Subject:
         """Raise a UserError if a training step could stop at a norm over a single value."""
         if len(self.images) == 1 and any(isinstance(m, _BatchNorm) for m in self.model.modules()):
             raise UserError(
-                f'{self.name} has batch norms, which a training step on one image can stop; '
+                f'{self.name} has batch norms, which can fail in a training step on one image; '
                 'measure it with --batch 2 or more.'
             )
 
     def output(self) -> Tensor | None:
-        """Raw numbers that tell whether a variant keeps the result; None of a detector."""
+        """Return raw numbers that show whether a variant keeps the result; None for a detector."""
         if not hasattr(self.model, 'decode_head'):
             return None
         self.model.eval()
@@ -86,10 +86,10 @@ class Subject:
 def build_subject(
     config: Config, name: str, size: tuple[int, int], batch: int, variant: str | None = None
 ) -> Subject:
-    """The model of a config with random weights, in one of `VARIANTS` or plain."""
+    """Build the model of a config with random weights, in one of `VARIANTS` or plain."""
     scope = config.get('default_scope', 'mmengine')
     if 'model' not in config or scope not in ('mmseg', 'mmdet'):
-        raise UserError(f'{config.filename} describes no model of mmseg or mmdet.')
+        raise UserError(f'{config.filename} does not describe an mmseg or mmdet model.')
     init_default_scope(scope)
     from mmengine.registry import MODELS
 
@@ -119,7 +119,7 @@ def subject_of(
 
 
 def _without_weights(cfg: Any) -> Any:
-    """No part loads a file: speed does not depend on the weights."""
+    """Remove the loading of weights: speed does not depend on them."""
     if isinstance(cfg, dict):
         return {
             key: _without_weights(value)
@@ -139,7 +139,7 @@ def _segmentation_sample(model: nn.Module, size: tuple[int, int], index: int) ->
 
 
 def _detection_sample(model: nn.Module, size: tuple[int, int], index: int) -> Any:
-    """Seven objects, the mean of COCO, of a quarter of the image's width and height."""
+    """Return seven objects, the mean of COCO, of a quarter of the image's width and height."""
     from mmdet.structures import DetDataSample
     from mmdet.structures.mask import BitmapMasks
 
@@ -205,7 +205,7 @@ def compare(subjects: Sequence[Subject], repeats: int, train: bool) -> list[benc
 
 @contextlib.contextmanager
 def _not_compiled(model: nn.Module) -> Any:
-    """The plain forward methods, since the counter does not see inside a compiled one."""
+    """Use the plain forward methods, since the counter does not see inside a compiled one."""
     compiled = {m: m.__dict__.pop('forward') for m in model.modules() if 'forward' in m.__dict__}
     try:
         yield

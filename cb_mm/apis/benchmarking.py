@@ -1,4 +1,4 @@
-"""Measuring models side by side from Python."""
+"""Measurement of models side by side from Python."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def benchmark(
         channels_last: Also measure every model in the channels-last memory format.
         bf16: Also under bfloat16 autocast.
         compile: Also under torch.compile.
-        threads: Of torch; its own number by default.
+        threads: Of torch; torch's default if not given.
         cfg_options: Changes to all configs.
         safe_config: Refuse a config that holds more than data.
         verbose: Let mmengine print what it prints.
@@ -102,13 +102,13 @@ def benchmark(
 
 
 def _names(sources: Sequence[nn.Module | Config]) -> list[str]:
-    """Return what to call them; no two alike."""
+    """Return unique names for the models."""
     names: list[str] = []
     for source in sources:
         built = isinstance(source, nn.Module)
         name = type(source).__name__ if built else Path(config_name(source)).stem
         if name in names and not built and config_name(source).endswith('.py'):
-            raise UserError(f'two configs are called {name}.py; give one of them another name.')
+            raise UserError(f'two configs are named {name}.py; rename one of them.')
         names.append(f'{name} {len(names) + 1}' if name in names else name)
     return names
 
@@ -119,6 +119,6 @@ def _subject(
     if not isinstance(source, nn.Module):
         return build_subject(source, name, size, batch, variant)
     if not hasattr(source, 'extract_feat'):
-        raise UserError(f'{type(source).__name__} is no segmentor of mmseg or detector of mmdet.')
+        raise UserError(f'{type(source).__name__} is not an mmseg segmentor or mmdet detector.')
     # A copy: a training step moves batch norms, and a variant changes the model.
     return subject_of(copy.deepcopy(source), name, size, batch, variant)

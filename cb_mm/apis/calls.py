@@ -1,4 +1,4 @@
-"""What all functions of the Python interface have in common."""
+"""Common parts of all functions of the Python interface."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..robustness.console_log import quiet
 P = ParamSpec('P')
 R = TypeVar('R')
 
-#: Options of the tools that are called otherwise in Python.
+#: Options of the tools that have another name in Python.
 _PARAMETERS = {
     'corruption': 'corruptions',
     'format': 'formats',
@@ -32,7 +32,7 @@ _PARAMETERS = {
 def api(function: Callable[P, R]) -> Callable[P, R]:
     """Make a function of the Python interface: silent, with errors that name its parameters.
 
-    ``verbose`` lets it talk; ``safe_config`` lets it refuse configs that hold more than data.
+    ``verbose`` lets it print; ``safe_config`` lets it refuse configs that hold more than data.
     """
     names = inspect.signature(function).parameters.keys()
 
@@ -71,7 +71,7 @@ def unchanged_modes(values: Sequence[Any]) -> Iterator[None]:
 
 
 def for_python(message: str, names: Any) -> str:
-    """'--work-dir' -> 'work_dir', for every parameter among ``names``; commands stay commands."""
+    """Replace '--work-dir' by 'work_dir', for every parameter in ``names``; keep commands."""
 
     def parameter(found: re.Match[str]) -> str:
         name = found[1].replace('-', '_')
@@ -91,5 +91,5 @@ def files_in(folder: Path) -> dict[str, bytes]:
 
 
 def save_files(files: dict[str, bytes], folder: str | Path) -> list[Path]:
-    """Write files into a folder; returns where they are."""
+    """Write files into a folder and return their paths."""
     return [write_atomically(Path(folder) / name, content) for name, content in files.items()]

@@ -22,7 +22,7 @@ from .onnx_export import Difference, write_onnx
 
 @dataclass
 class OnnxExport:
-    """A file that gives what torch gives.
+    """A file that gives the same output as torch.
 
     Attributes:
         file: Where it is.
@@ -61,7 +61,7 @@ def export_onnx(
         model_or_config: Path of a config, a ``Config``, or a built segmentor with its weights.
             Neither is changed.
         checkpoint: Weights of exactly this model; none for a built one.
-        out: The file to write; it is there only if all differences are within the tolerance.
+        out: The file to write; it is written only if all differences are within the tolerance.
         check_sizes: Heights and widths to check at.
         tolerance: Largest difference that is accepted, as a share of the largest logit.
         cfg_options: Changes to the config, such as 'model.decode_head.num_classes=11'.

@@ -26,7 +26,7 @@ class Difference(NamedTuple):
 
     @property
     def relative(self) -> float:
-        """What a float32 network may differ by grows with its numbers, so this is what counts."""
+        """The difference relative to the largest logit: float32 errors grow with the values."""
         return self.largest / self.scale if self.scale else self.largest
 
 
@@ -60,14 +60,14 @@ def write_onnx(
     check_sizes: Sequence[tuple[int, int]],
     tolerance: float,
 ) -> dict[tuple[int, int], Difference]:
-    """Write the file, once onnxruntime gives what torch gives, for two sizes and batch sizes.
+    """Write the file if onnxruntime agrees with torch, for two sizes and batch sizes.
 
     The mean, the standard deviation and the channel order that the input needs, and the names of
     the classes, are in the file's metadata.
 
     Args:
         segmentor: In eval mode, on the CPU.
-        out: The file; its folder is made.
+        out: The file; its folder is created.
         check_sizes: Heights and widths to check at.
         tolerance: Largest difference that is accepted, as a share of the largest logit.
 
@@ -101,7 +101,7 @@ def write_onnx(
 def compare(
     model: nn.Module, file: Path, sizes: Sequence[tuple[int, int]]
 ) -> dict[tuple[int, int], Difference]:
-    """Difference between onnxruntime and torch at each size, on random images."""
+    """Return the difference between onnxruntime and torch at each size, on random images."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(file), providers=['CPUExecutionProvider'])
@@ -137,7 +137,7 @@ def require_close(
 
 @contextlib.contextmanager
 def any_size_pooling() -> Iterator[None]:
-    """Adaptive average pooling that can be exported for images of any size.
+    """Replace adaptive average pooling by one that can be exported for images of any size.
 
     ONNX has no such operator, and torch's own rewriting holds only for sizes that divide as the
     example does: other images then silently give wrong numbers.
@@ -161,7 +161,7 @@ def _pool_by_matrices(x: Tensor, output_size: int | Sequence[int | None]) -> Ten
 
 
 def _averages(cells: int, length: int, like: Tensor) -> Tensor:
-    """Matrix (cells, length): cell i is the mean from floor(i·l/n) to ceil((i+1)·l/n)."""
+    """Return the matrix (cells, length): cell i averages floor(i·l/n) to ceil((i+1)·l/n)."""
     cell = torch.arange(cells, device=like.device).unsqueeze(1)
     place = torch.arange(length, device=like.device).unsqueeze(0)
     start = cell * length // cells

@@ -1,4 +1,4 @@
-"""Testing under corruption from Python."""
+"""Tests under corruption from Python."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class RobustnessCell:
 
     Attributes:
         key: 'clean', 'gaussian_noise=5', 'fog=3' ...
-        title: For people.
+        title: As shown in tables.
         corruption: Its name.
         level: In its own unit; None for clean images.
-        severity: From 1 to 5, where it was given by that.
+        severity: From 1 to 5, if it was requested by severity.
         n: Passes.
         metrics: Name -> ``mean``, ``std``, ``low`` and ``high`` (95 % interval), ``values``.
         retention: Headline metric -> share of the clean score.
@@ -145,23 +145,23 @@ def evaluate_robustness(
         suite: A named set of corruptions: 'table9', 'imagenet-c' or 'clean'.
         corruptions: Names with levels in their own unit ('gaussian_noise=5,10'), or without.
         severity: From 1 to 5, for corruptions without a level; all five by default.
-        fgsm: Attack each image by one step of so many grey levels along the gradient of the loss.
+        fgsm: Attack each image by one step of this many grey levels along the gradient of the loss.
         repeats: Passes of a random corruption.
         seed: Of the noise.
-        limit: Test on the first images alone.
+        limit: Test only on the first images.
         data_loader: What to test on in place of the config's: a DataLoader that mmengine has
             built, the config of one, or the config of a data set. A built model needs it, unless
             it carries its config in ``model.cfg``.
         metrics: In place of the config's ``test_evaluator``: configs, or built metrics.
-        out: Folder for the results; the same call resumes there. 'auto' is a folder of its own in
-            ``work_dir``, for each test another. By default results are in memory alone.
+        out: Folder for the results; the same call resumes there. 'auto' is a separate folder in
+            ``work_dir`` for each test. By default results are only in memory.
         compare: ``results.json`` of another model, for a table of both.
         data_root: Folder of the data set, in place of the config's.
         work_dir: For ``out='auto'``; by default ``work_dirs/CONFIG_SCHEDULE``.
         test_set: Another test set of the config: 'imagenet-v2', 'imagenet-real', 'imagenet-a'.
         save_corrupted: Folder for the corrupted images.
         show_dir: Folder for predictions drawn over the images.
-        cache_mb: Most memory for decoded images, in MiB per process.
+        cache_mb: Maximum memory for decoded images, in MiB per process.
         cfg_options: Changes to the config, such as 'test_dataloader.batch_size=4'.
         amp: Half precision: float16 on GPU, bfloat16 on CPU.
         channels_last: The memory format that most convolutions prefer.
@@ -174,7 +174,7 @@ def evaluate_robustness(
         verbose: Print the plan, every finished pass and the table.
 
     Returns:
-        The report; None on other processes than the first.
+        The report; None on processes other than the first.
 
     Raises:
         UserError: Something that the caller can fix; it names the parameter or the file.
@@ -220,7 +220,7 @@ def evaluate_robustness(
 
 
 def _take(options: SweepOptions, source: Any, data_loader: Any, metrics: Any) -> None:
-    """Put in what is tested, on what and how: as a config, and as objects where they are built."""
+    """Fill in what is tested, on what and how: as a config, and as objects if already built."""
     if isinstance(source, nn.Module):
         for name in ('checkpoint', 'normalization'):
             if getattr(options, name) is not None:

@@ -82,7 +82,7 @@ def train(
         config: Path of a config, or a ``Config``, which is not changed.
         model: A built model to train in place of the config's; it keeps the weights that it has.
         init: Weights that the backbone starts from: a file of any ViT layout or a timm model name.
-        resume: A checkpoint to resume from, or 'auto' for the last whole one in ``work_dir``.
+        resume: A checkpoint to resume from, or 'auto' for the last complete one in ``work_dir``.
         schedule: One of the config's, such as '40k'.
         work_dir: Where results go; by default ``work_dirs/CONFIG_SCHEDULE``.
         data_root: Folder of the data set, in place of the config's.
@@ -94,7 +94,7 @@ def train(
         compile: torch.compile for backbone, neck and heads.
         normalization: Mean and std of the images: 'imagenet', 'half', 'clip' or 'weights'.
         skip_broken: Train without images and labels that cannot be used.
-        skip_nan: Leave out steps whose loss is NaN or infinite.
+        skip_nan: Skip steps whose loss is NaN or infinite.
         logger: Log to 'tensorboard' or 'wandb' too.
         launcher: How the processes were started: 'none', 'pytorch', 'slurm' or 'mpi'.
         trust_checkpoint: Open files with more than weights inside, which can run any code.

@@ -53,7 +53,7 @@ class AnalysisOptions:
         size: Height and width to which every image is resized; None leaves its own.
         limit: Number of images at most.
         percentiles: Of the rows' entropies; the first is drawn.
-        references: Values from elsewhere to draw in the entropy figure, with what they are.
+        references: External values to draw in the entropy figure, with their labels.
         formats: Of the figures.
         device: Where to run.
         overwrite: Replace other records in ``out``.
@@ -105,13 +105,13 @@ def load_models(
 
 
 def progress(items: Sequence[T], console: TextIO | None) -> Iterable[T]:
-    """The items, with a bar where there is a console, and it is a terminal."""
+    """Return the items, with a progress bar if the console is a terminal."""
     silent = None if console is not None else True
     return tqdm(items, desc='images', unit='image', disable=silent, file=console)
 
 
 def analyze(options: AnalysisOptions, console: TextIO | None = None) -> list[ModelSummary]:
-    """Measure, write, draw. A signal lets it finish an image and write what it has.
+    """Measure, write, draw. After a signal, finish the image and write what there is.
 
     Called again, it resumes.
 
@@ -197,7 +197,7 @@ def require_all_read(unread: Sequence[str], done: str) -> None:
 def _measure(
     file: Path, subjects: Sequence[Subject], options: AnalysisOptions
 ) -> Iterator[dict[str, Any]]:
-    """One record for each model."""
+    """Return one record per model."""
     if not subjects:
         return
     try:
@@ -210,7 +210,7 @@ def _measure(
             subject.fit(image, options.size),
             lambda layer, found=layers: found.append(measure(layer, options.percentiles)),
         )
-        # As it is read again from the file, so that a run in two parts gives the same summary.
+        # As it would be read from the file, so that a run in two parts gives the same summary.
         yield plain({'model': subject.name, **record_of(layers)})
 
 
@@ -245,7 +245,7 @@ def _write(
 
 
 def table(models: Sequence[ModelSummary]) -> str:
-    """Entropy, distance and sparsity by layer, as text for a terminal."""
+    """Return entropy, distance and sparsity by layer, as text for a terminal."""
     lines = []
     for model in models:
         images = f'{model.images} image{"" if model.images == 1 else "s"}'

@@ -16,7 +16,7 @@ from ..fileio.images import find_images, read_image
 from .analysis import ModelChoice, load_models, progress, require_all_read
 from .capture import choose
 from .explorer import Plan, write_explorer
-from .figures import check_formats, save
+from .figures import _ordinal, check_formats, save
 from .map_figures import grid_figure, heads_figure
 from .maps import LayerMaps, Query, parse_query, read_maps
 from .overlay import encode, overlay
@@ -159,7 +159,7 @@ def _what_fits(
         if options.layers is None and len(plan.layers) < subject.layers:
             notes.append(f'the layers {", ".join(map(str, plan.layers))}')
         if plan.stride > 1:
-            notes.append(f'every {plan.stride}. patch in both directions as query')
+            notes.append(f'every {_ordinal(plan.stride)} patch in both directions as query')
         if notes:
             yield (
                 f'{path.name} holds {" and ".join(notes)} of {subject.name}, to stay small; '
@@ -175,7 +175,7 @@ def _write_numbers(
     found: Sequence[list[LayerMaps]],
     query: Query,
 ) -> list[Path]:
-    """The maps as JSON, and a line for each layer and head as CSV."""
+    """Write the maps as JSON, and one line per layer and head as CSV."""
     content = {
         'image': str(file),
         'query': str(query),
@@ -221,7 +221,7 @@ def _layer(maps: LayerMaps) -> dict[str, Any]:
 
 
 def _stems(files: Sequence[Path]) -> list[str]:
-    """A name for each file's results; with its folder where two files are called alike."""
+    """Return a name for each file's results, with its folder if two files have the same name."""
     stems = [file.stem for file in files]
     named = [
         f'{file.parent.name}_{stem}' if stems.count(stem) > 1 else stem
@@ -233,7 +233,7 @@ def _stems(files: Sequence[Path]) -> list[str]:
 
 
 def _tags(subjects: Sequence[Subject]) -> list[str]:
-    """What tells the files of two models apart."""
+    """Return what tells the files of two models apart."""
     if len(subjects) == 1:
         return ['']
     return [

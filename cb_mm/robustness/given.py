@@ -1,4 +1,4 @@
-"""Models, loaders and metrics that are built already, described as a config describes them."""
+"""Already built models, loaders and metrics, described as in a config."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def config_of(model: nn.Module) -> Config:
 
 
 def describe_data(config: Config, data_loader: DataLoader | Mapping[str, Any] | None) -> None:
-    """Let ``config.test_dataloader`` say what is tested on; a loader's config, a data set's too."""
+    """Let ``config.test_dataloader`` describe the test data: a loader, or the config of one."""
     if data_loader is None:
         return
     if isinstance(data_loader, Mapping):
@@ -50,8 +50,8 @@ def describe_data(config: Config, data_loader: DataLoader | Mapping[str, Any] | 
     dataset = data_loader.dataset
     if not hasattr(dataset, 'get_data_info') or not hasattr(dataset, 'metainfo'):
         raise UserError(
-            f'--data-loader: its {type(dataset).__name__} is no data set of mmengine, mmseg, mmdet '
-            'or mmpretrain.'
+            f'--data-loader: its {type(dataset).__name__} is not a data set of mmengine, mmseg, '
+            'mmdet or mmpretrain.'
         )
     config.test_dataloader = {
         'batch_size': loader_settings(data_loader)['batch_size'],
@@ -60,7 +60,7 @@ def describe_data(config: Config, data_loader: DataLoader | Mapping[str, Any] | 
 
 
 def describe_metrics(config: Config, metrics: Any) -> list[BaseMetric] | None:
-    """Let ``config.test_evaluator`` name the metrics; returns those that are built already."""
+    """Let ``config.test_evaluator`` name the metrics; return those that are already built."""
     if metrics is None:
         return None
     given = list(metrics) if isinstance(metrics, Sequence) else [metrics]

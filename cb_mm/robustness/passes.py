@@ -1,4 +1,4 @@
-"""Running the passes of a sweep, on one process or several; each is on disk when it is finished."""
+"""The passes of a sweep, on one process or several; each is on disk when it is finished."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class _Bar(tqdm):
-    """Without tqdm's own thread: the workers are forked while the bar is there."""
+    """A progress bar without tqdm's own thread: the workers are forked while the bar exists."""
 
     monitor_interval = 0
 
@@ -47,11 +47,11 @@ def lead(
         jobs: All passes.
         records: Where they are kept.
         options: Of the sweep.
-        console: Where to say how far it is; None for nowhere.
-        stop: What a signal asks for.
+        console: Where to print progress; None for nowhere.
+        stop: Whether a signal requested the end.
     """
     unfinished = [job for job in jobs if job.key not in records]
-    # Pictures that were asked for later are made without touching the record.
+    # Pictures that were requested later are made without changing the record.
     pending = [job for job in jobs if job in unfinished or tester.lacks_pictures(job)]
     broadcast_object_list([pending])
     done = len(jobs) - len(unfinished)
@@ -99,14 +99,14 @@ def follow(tester: ModelUnderTest, stop: StopRequest) -> None:
     plan: list[Any] = [None]
     broadcast_object_list(plan)
     if plan[0] is None:
-        raise SystemExit(2)  # the main process says why
+        raise SystemExit(2)  # the main process reports why
     for job in plan[0]:
         tester.run(job)
         _end_together(stop)
 
 
 def _progress(bar: tqdm, stop: StopRequest) -> Callable[[int], Any]:
-    """Progress of all processes, judged by this one; a process alone may stop after any batch."""
+    """Show the progress of all processes, judged by this one; a single one may stop any time."""
 
     def after_batch(images: int) -> None:
         bar.update(min(images * get_world_size(), bar.total - bar.n))
@@ -117,14 +117,14 @@ def _progress(bar: tqdm, stop: StopRequest) -> Callable[[int], Any]:
 
 
 def _end_together(stop: StopRequest) -> None:
-    """After a pass, which all processes finish together: end if any of them was asked to."""
+    """End after a pass, which all processes finish together, if any of them was asked to."""
     for number in all_gather_object(stop.number):
         if number:
             raise Stopped(number)
 
 
 def headline(scores: Scores) -> list[tuple[str, float]]:
-    """The figures that stand for the whole: mIoU, or box AP and mask AP."""
+    """Return the headline figures: mIoU, or box AP and mask AP."""
     found = [(name, scores.metrics[name]) for name in HEADLINES if name in scores.metrics]
     return found or list(scores.metrics.items())[:1]
 

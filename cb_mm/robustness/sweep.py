@@ -68,7 +68,7 @@ class SweepOptions(RunOptions):
 
 @dataclass
 class _Plan:
-    """What was asked for, once it is known to make sense."""
+    """The validated request."""
 
     jobs: list[Job]
     other: Mapping[str, Any] | None
@@ -81,7 +81,7 @@ def sweep(options: SweepOptions, console: TextIO | None = None) -> Path:
 
     Args:
         options: What to test.
-        console: Where to say what is going on; None for nowhere.
+        console: Where to print progress; None for nowhere.
 
     Raises:
         Stopped: a signal asked for the end; there is a report of what is finished.
@@ -213,7 +213,7 @@ def _run(
 
 
 def _default_folder(config: Config, options: SweepOptions, identity: Mapping[str, Any]) -> Path:
-    """One folder for one command: another checkpoint or option never meets old results."""
+    """Return one folder per command: another checkpoint or option never meets old results."""
     plain = not (options.corruption or options.fgsm)
     name = (options.suite or 'clean') if plain else 'custom'
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:8]

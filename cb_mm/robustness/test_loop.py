@@ -1,4 +1,4 @@
-"""A test loop for other people's tools: a suite of corruptions in place of one pass."""
+"""A test loop for third-party tools: a suite of corruptions instead of one pass."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ class RobustnessTestLoop(BaseLoop):
         fgsm: Strengths of an attack.
         repeats: Passes of a random corruption.
         seed: Of the noise.
-        limit: The first images alone.
+        limit: Only the first images.
         out: Folder of the results; by default one in the work directory.
         compare: ``results.json`` of another model.
-        cache_mb: Most memory for decoded images.
+        cache_mb: Maximum memory for decoded images.
         trust_checkpoint: Open a checkpoint with more than weights inside.
         allow_mismatch: Take a checkpoint that was trained with something else.
         fp16: Half precision, as in mmengine's own test loop.
@@ -88,7 +88,7 @@ class RobustnessTestLoop(BaseLoop):
         }
 
     def run(self) -> dict[str, float]:
-        """Run the suite on the runner's model; returns the means by cell and metric."""
+        """Run the suite on the runner's model and return the means by cell and metric."""
         runner = self.runner
         runner.call_hook('before_test')
         runner.call_hook('before_test_epoch')
