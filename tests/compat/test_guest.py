@@ -83,23 +83,3 @@ def test_safe_io_can_be_switched_on_after_mmengine_has_worked(plain_mmengine, tm
         CheckpointLoader.load_checkpoint(str(tmp_path / 'none.pth'))
     assert isinstance(missing.value, FileNotFoundError)
     assert isinstance(missing.value, UserError)
-
-
-#: Private names of others that cb_mm uses: where the name is found -> its names. An upgrade that
-#: takes one away fails here, with the name.
-PRIVATE = {
-    'mmengine.config:Config': ['_dict_to_config_dict', '_merge_a_into_b'],
-    'mmengine.dataset:InfiniteSampler': ['_indices_of_rank'],
-    'mmengine.hooks:CheckpointHook': ['_save_best_checkpoint', '_save_checkpoint_with_step'],
-    'mmengine.registry:MODELS': ['_locations', '_imported'],
-    'mmengine.runner:EpochBasedTrainLoop': ['_decide_current_val_interval'],
-    'mmengine.runner:IterBasedTrainLoop': ['_decide_current_val_interval'],
-    'timm.models.vision_transformer:VisionTransformer': ['_pos_embed'],
-    'timm.models.beit:Attention': ['_get_rel_pos_bias'],
-    'torch.nn:Module': ['_load_from_state_dict', '_modules', '_forward_hooks',
-                        '_forward_pre_hooks'],
-    'torch.nn:MultiheadAttention': ['_qkv_same_embed_dim'],
-    'torch.nn.modules.batchnorm:': ['_BatchNorm'],
-    'torch:': ['_inductor'],
-    'torch.ops.torchvision:': ['_roi_align_backward'],
-}  # fmt: skip
