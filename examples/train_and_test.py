@@ -16,9 +16,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from cb_mm.apis import evaluate_robustness, train
 from cb_mm.datasets import write_scenes
-from cb_mm.engine.training import TrainOptions, train
-from cb_mm.robustness import SweepOptions, read_results, sweep
 
 CONFIG = Path(__file__).resolve().parent.parent / 'configs' / 'demo' / 'demo_upernet_vit_ti_cb.py'
 
@@ -35,31 +34,28 @@ def main(argv: list[str] | None = None) -> int:
 
     scenes = write_scenes(args.out / 'scenes', train=40, val=10)
 
-    train(
-        TrainOptions(
-            config=str(CONFIG),
-            data_root=str(scenes.ade20k),
-            work_dir=str(args.out / 'train'),
-            resume='auto',  # run again, it continues where it stopped
-            cfg_options=[
-                f'train_cfg.max_iters={args.iterations}',
-                f'train_dataloader.batch_size={args.batch}',
-            ],
-        )
+    run = train(
+        CONFIG,
+        data_root=scenes.ade20k,
+        work_dir=args.out / 'train',
+        resume='auto',  # run again, it continues where it stopped
+        cfg_options=[
+            f'train_cfg.max_iters={args.iterations}',
+            f'train_dataloader.batch_size={args.batch}',
+        ],
+        verbose=True,
     )
 
-    results = sweep(
-        SweepOptions(
-            config=str(CONFIG),
-            checkpoint=str(args.out / 'train' / f'iter_{args.iterations}.pth'),
-            data_root=str(scenes.ade20k),
-            corruption=['gaussian_noise=10,40', 'gaussian_blur=2'],
-            repeats=2,  # noise is random: two passes each, with an interval
-            out=str(args.out / 'robustness'),
-        )
+    report = evaluate_robustness(
+        CONFIG,
+        run.checkpoint,
+        data_root=scenes.ade20k,
+        corruptions=['gaussian_noise=10,40', 'gaussian_blur=2'],
+        repeats=2,  # noise is random: two passes each, with an interval
+        out=args.out / 'robustness',
     )
-    for cell in read_results(results)['cells']:
-        print(f'{cell["title"]:<24} mIoU {cell["metrics"]["mIoU"]["mean"]:.2f}')
+    for cell in report.cells:
+        print(f'{cell.title:<24} mIoU {cell.metrics["mIoU"]["mean"]:.2f}')
     return 0
 
 

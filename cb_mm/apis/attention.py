@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from mmengine.config import Config
 from torch import nn
@@ -18,7 +18,7 @@ from ..attention.visualization import VisualizationOptions, visualize
 from ..errors import UserError
 from .calls import api, files_in, save_files
 
-Source = nn.Module | Config | str | Path
+Source: TypeAlias = nn.Module | Config | str | Path
 Images = str | Path | Sequence[str | Path]
 
 
@@ -218,9 +218,8 @@ def _choices(
         pairs.append((compare, None))
     if names is not None and len(names) != len(pairs):
         raise UserError(f'--names: give {len(pairs)}, one for each model.')
-    return [
-        ModelChoice(*pair, name) for pair, name in zip(pairs, names or [None] * 2, strict=False)
-    ]
+    called: Sequence[str | None] = names or [None] * len(pairs)
+    return [ModelChoice(*pair, name) for pair, name in zip(pairs, called, strict=True)]
 
 
 def _images(images: Images) -> list[str | Path]:

@@ -180,8 +180,8 @@ def compare(subjects: Sequence[Subject], repeats: int, train: bool) -> list[benc
         output, difference = subject.output(), None
         if not variant:
             plain[name] = output
-        elif output is not None and plain.get(name) is not None:
-            difference = float((output - plain[name]).norm() / plain[name].norm())
+        elif output is not None and (first := plain.get(name)) is not None:
+            difference = float((output - first).norm() / first.norm())
         with _not_compiled(subject.model):
             multiplications = benchmark.count_multiplications(subject.forward)
         row = benchmark.Row(

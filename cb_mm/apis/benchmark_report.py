@@ -87,7 +87,7 @@ def _wait_for_gpu() -> None:
         torch.cuda.synchronize()
 
 
-def ratio(ours: Times, theirs: Times, clock: str = 'cpu') -> dict[str, float]:
+def ratio(ours: Times, theirs: Times, clock: str = 'cpu') -> dict[str, Any]:
     """Return ours / theirs: median and quartiles of the quotients turn by turn.
 
     Turns of one round are close together, so that a machine that slows down slows both.

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from mmengine.config import Config
@@ -18,7 +18,7 @@ from .benchmark_models import VARIANTS, Subject, build_subject, compare, subject
 from .benchmark_report import Row, table, write_results
 from .calls import api
 
-Source = nn.Module | Config | str | Path
+Source: TypeAlias = nn.Module | Config | str | Path
 
 
 @dataclass
@@ -93,7 +93,7 @@ def benchmark(
     variants = [None, *(key for key in VARIANTS if wanted[key])]
     names = _names(sources)
     subjects = [
-        _subject(source, name, tuple(size), batch, variant)
+        _subject(source, name, (size[0], size[1]), batch, variant)
         for source, name in zip(sources, names, strict=True)
         for variant in variants
     ]

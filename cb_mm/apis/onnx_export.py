@@ -90,6 +90,7 @@ def write_onnx(
             dynamo=True,
             verbose=False,
         )
+    assert program is not None  # torch returns None only with its old exporter
     program.model.metadata_props.update(_metadata(segmentor))
     with draft_of(out) as draft:
         program.save(str(draft), external_data=False)
@@ -123,7 +124,7 @@ def compare(
 
 
 def require_close(
-    differences: dict[tuple[int, int], Difference], tolerance: float, out: Path
+    differences: dict[tuple[int, int], Difference], tolerance: float, out: str | Path
 ) -> None:
     """Raise a UserError unless every difference is within the tolerance."""
     for (height, width), found in differences.items():
@@ -143,7 +144,7 @@ def any_size_pooling() -> Iterator[None]:
     example does: other images then silently give wrong numbers.
     """
     original = F.adaptive_avg_pool2d
-    F.adaptive_avg_pool2d = _pool_by_matrices
+    F.adaptive_avg_pool2d = _pool_by_matrices  # type: ignore[assignment]
     try:
         yield
     finally:

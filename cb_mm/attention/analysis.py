@@ -16,6 +16,7 @@ from ..engine.signals import Stopped, stop_on_signals
 from ..errors import UserError
 from ..fileio.images import find_images, read_image
 from ..fileio.safe_text import one_line
+from .capture import LayerAttention
 from .figures import (
     check_formats,
     class_and_distance_figure,
@@ -206,10 +207,11 @@ def _measure(
         raise Unreadable(str(error)) from error
     for subject in subjects:
         layers: list[LayerMeasure] = []
-        subject.run(
-            subject.fit(image, options.size),
-            lambda layer, found=layers: found.append(measure(layer, options.percentiles)),
-        )
+
+        def keep(layer: LayerAttention, found: list[LayerMeasure] = layers) -> None:
+            found.append(measure(layer, options.percentiles))
+
+        subject.run(subject.fit(image, options.size), keep)
         # As it would be read from the file, so that a run in two parts gives the same summary.
         yield plain({'model': subject.name, **record_of(layers)})
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import timm
@@ -124,7 +125,8 @@ def load_subject(
 def _from_model(model: nn.Module, checkpoint: object, normalization: str | None) -> Subject:
     if checkpoint is not None:
         raise UserError('--checkpoint: the model is built, and keeps the weights that it has.')
-    prepare, cfg = getattr(model, 'data_preprocessor', None), getattr(model, 'pretrained_cfg', None)
+    prepare: Any = getattr(model, 'data_preprocessor', None)
+    cfg = getattr(model, 'pretrained_cfg', None)
     mean, std = NORMALIZATIONS['imagenet']
     if getattr(prepare, 'mean', None) is not None:
         mean, std = (tuple(part.flatten().tolist()) for part in (prepare.mean, prepare.std))
@@ -133,7 +135,7 @@ def _from_model(model: nn.Module, checkpoint: object, normalization: str | None)
     if normalization is not None:
         mean, std = named_normalization(normalization)
     to_rgb = channel_order(prepare) != 'BGR'
-    patches = getattr(model, 'patch_embed', None) if cfg else None
+    patches: Any = getattr(model, 'patch_embed', None) if cfg else None
     fixed = patches is not None and getattr(patches, 'strict_img_size', False)
     size = tuple(patches.img_size) if fixed else None
     body = getattr(model, 'backbone', model)

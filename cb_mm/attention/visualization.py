@@ -133,8 +133,8 @@ def _visualize_image(
             picture = overlay(image, mean, maps.tokens, options.threshold, options.opacity)
             path = out / f'{stem}_overlay{tag}_layer{maps.index}.png'
             written.append(write_atomically(path, encode(picture)))
-    for subject, maps, tag in zip(subjects, found, _tags(subjects), strict=True):
-        figure = grid_figure(subject.name, maps, query, options.threshold)
+    for subject, layers, tag in zip(subjects, found, _tags(subjects), strict=True):
+        figure = grid_figure(subject.name, layers, query, options.threshold)
         written += save(figure, out / f'{stem}_grid{tag}', options.formats)
     written += _write_numbers(out, stem, file, subjects, found, query)
     if options.html:
@@ -199,8 +199,10 @@ def _write_numbers(
         for maps in layers
         for place, head in enumerate(maps.heads)
     ]
-    header = ('model', 'layer', 'head', 'entropy', 'bound', 'prefix_mass')
-    header += ('peak', 'peak_column', 'peak_row')
+    header = (
+        *('model', 'layer', 'head', 'entropy', 'bound', 'prefix_mass'),
+        *('peak', 'peak_column', 'peak_row'),
+    )
     return [
         write_json(out / f'{stem}.json', content),
         write_csv(out / f'{stem}.csv', header, rows),

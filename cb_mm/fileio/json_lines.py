@@ -12,12 +12,15 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from ..errors import UserError
 from .atomic import remove_drafts, sync_folder
 from .folder_lock import FolderLock
 from .safe_text import readable
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 VERSION = 1
 #: No record is nearly as long; a file without line breaks must not fill the memory.
@@ -177,7 +180,7 @@ class RecordFile:
             self._stream.close()
         self._lock.release()
 
-    def __enter__(self) -> RecordFile:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -47,7 +47,7 @@ def describe_data(config: Config, data_loader: DataLoader | Mapping[str, Any] | 
             f'--data-loader: {type(data_loader).__name__} is neither a torch DataLoader nor a '
             'config of one.'
         )
-    dataset = data_loader.dataset
+    dataset: Any = data_loader.dataset
     if not hasattr(dataset, 'get_data_info') or not hasattr(dataset, 'metainfo'):
         raise UserError(
             f'--data-loader: its {type(dataset).__name__} is not a data set of mmengine, mmseg, '

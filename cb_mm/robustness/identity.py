@@ -85,10 +85,10 @@ def settings_digest(settings: Any, root: str | None = None) -> str:
     return value_digest(clean(settings))
 
 
-def file_digest(path: str | Path) -> str:
+def file_digest(path: str | Path | None) -> str:
     """Return the SHA-256 of a checkpoint in 16 digits; a UserError if it cannot be read."""
     require_name(path, 'checkpoint')
-    path = Path(path).expanduser()
+    path = Path(str(path)).expanduser()
     if not path.is_file():
         if path.is_dir():
             raise UserError(f'checkpoint {path} is a folder, not a file.')

@@ -73,7 +73,7 @@ def lead(
             scores = tester.run(job, _progress(bar, stop))
             seconds = time.perf_counter() - started
             bar.n = number * len(tester.dataset)
-            if job.key in records:
+            if scores is None or job.key in records:  # the scores are the main process's
                 _end_together(stop)
                 continue
             file = Path('scores') / f'{job.key}.csv'

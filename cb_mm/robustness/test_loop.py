@@ -45,7 +45,6 @@ class RobustnessTestLoop(BaseLoop):
         out: Folder of the results; by default one in the work directory.
         compare: ``results.json`` of another model.
         cache_mb: Maximum memory for decoded images.
-        trust_checkpoint: Open a checkpoint with more than weights inside.
         allow_mismatch: Take a checkpoint that was trained with something else.
         fp16: Half precision, as in mmengine's own test loop.
     """
@@ -66,12 +65,11 @@ class RobustnessTestLoop(BaseLoop):
         out: str | None = None,
         compare: str | None = None,
         cache_mb: int = SweepOptions.cache_mb,
-        trust_checkpoint: bool = False,
         allow_mismatch: bool = False,
         fp16: bool = False,
     ) -> None:
         super().__init__(runner, dataloader)
-        self.options = {
+        self.options: dict[str, Any] = {
             'suite': suite,
             'corruption': corruptions,
             'severity': severity,
@@ -82,7 +80,6 @@ class RobustnessTestLoop(BaseLoop):
             'out': out,
             'compare': compare,
             'cache_mb': cache_mb,
-            'trust_checkpoint': trust_checkpoint,
             'allow_mismatch': allow_mismatch,
             'amp': fp16,
         }
@@ -117,7 +114,7 @@ class RobustnessTestLoop(BaseLoop):
 
     def _require_exact(self, file: str, model: Any) -> None:
         """Refuse weights that are not of exactly this model: mmengine takes what fits."""
-        content = read_checkpoint(file, trust=self.options['trust_checkpoint'])
+        content = read_checkpoint(file)
         require_fit(model, weights_in(content), file)
         labels = LabelSet.of_metainfo(self.dataloader.dataset.metainfo)
         check_exact(file, content, model, self.options['allow_mismatch'], labels)

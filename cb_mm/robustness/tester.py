@@ -94,6 +94,7 @@ class ModelUnderTest:
         self.metrics = metrics or [METRICS.build(metric) for metric in metric_configs(config)]
         labels = LabelSet.of_metainfo(self.dataset.metainfo)
         if model is None:
+            assert checkpoint is not None  # without a model there is one: see `sweep`
             model = load_model(
                 config, checkpoint, labels=labels, trust=trust, allow_mismatch=allow_mismatch
             ).to(get_device())

@@ -18,7 +18,7 @@ from cb_mm.models.ops import upsampled_conv, winograd
 from cb_mm.models.ops.upsampled_conv import conv_upsampled, shifted_upsampling
 from cb_mm.models.ops.winograd import winograd_conv2d
 
-TESTS = Path(__file__).resolve().parents[1]
+TESTS = Path(__file__).resolve().parent
 
 #: Heights and widths of four levels: halves, odd ones, rounded halves, thirds, tiny ones, equal
 #: ones, and levels that grow.
@@ -266,6 +266,7 @@ def test_known_to_mmseg_without_importing_it():
 def test_bfloat16_autocast():
     """As near to float32 as UPerHead is. In a process of its own, for a virtual machine's sake."""
     code = (
+        'import sys; sys.path.append("..")\n'
         'import torch, cb_mm\n'
         'from test_fast_uper_head import PYRAMIDS, images, pair, relative\n'
         'slow, fast = pair(dropout_ratio=0)\n'

@@ -1,0 +1,5 @@
+"""Moved to cb_mm.datasets.scenes.canvas."""
+
+from cb_mm._old_names import moved
+
+moved(__name__, 'cb_mm.datasets.scenes.canvas')
