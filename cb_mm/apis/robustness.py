@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from mmengine.config import Config
-from mmengine.dist import is_main_process
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -212,11 +211,11 @@ def evaluate_robustness(
     console = sys.stdout if verbose else None
     if out is not None:
         folder = sweep(options, console)
-        return _report(folder, folder) if is_main_process() else None
+        return None if folder is None else _report(folder, folder)
     with tempfile.TemporaryDirectory(prefix='cb_mm_') as temporary:
         options.out = Path(temporary)
         folder = sweep(options, console)
-        return _report(folder, None) if is_main_process() else None
+        return None if folder is None else _report(folder, None)
 
 
 def _take(options: SweepOptions, source: Any, data_loader: Any, metrics: Any) -> None:

@@ -76,8 +76,8 @@ class _Plan:
     config: Config = field(repr=False)
 
 
-def sweep(options: SweepOptions, console: TextIO | None = None) -> Path:
-    """Test, write a report, and return the folder of the results.
+def sweep(options: SweepOptions, console: TextIO | None = None) -> Path | None:
+    """Test, write a report, and return the folder of the results; None beside the main process.
 
     Args:
         options: What to test.
@@ -104,7 +104,7 @@ def sweep(options: SweepOptions, console: TextIO | None = None) -> Path:
             else:
                 with stop_on_signals() as stop:
                     follow(tester, stop)
-    return out
+    return out if main else None
 
 
 def _validate(options: SweepOptions) -> _Plan:

@@ -99,7 +99,7 @@ class RobustnessTestLoop(BaseLoop):
             options.checkpoint = runner.cfg.load_from
         out = sweep(options)
         metrics = {}
-        if (out / 'results.json').is_file():
+        if out is not None:
             results = parse_json((out / 'results.json').read_bytes())
             metrics = {
                 f'{cell["key"]}/{name}': cell['metrics'][name]['mean']
