@@ -60,7 +60,10 @@ def _is_count(value: Any, most: int = 2**62) -> bool:
 
 def _are_schedulers(value: Any) -> bool:
     return isinstance(value, (list, tuple)) and all(
-        isinstance(state, dict) and 'optimizer' not in state and _is_count(state.get('last_step'))
+        isinstance(state, dict)
+        and 'optimizer' not in state
+        # A scheduler that has not begun, behind a warm-up, is at step -1.
+        and (state.get('last_step') == -1 or _is_count(state.get('last_step')))
         for state in value
     )
 

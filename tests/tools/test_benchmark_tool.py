@@ -136,7 +136,7 @@ def test_detectors(tmp_path):
     ('words', 'message'),
     [
         (['missing.py'], 'config missing.py does not exist'),
-        (['{config}', '--against', '{config}'], 'two configs are called small.py'),
+        (['{config}', '--against', '{config}'], 'two configs are named small.py'),
         (['{config}', '--size', '32', '32', '--repeats', '1', '--train'], '--batch 2'),
         (['{config}', '--repeats', '0'], "'0' is not a whole number from 1"),
         (['{config}', '--cfg-options', 'model.decode_head.chanels=3'], 'has no "chanels"'),
