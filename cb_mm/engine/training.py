@@ -19,7 +19,6 @@ from mmengine.config import Config
 from mmengine.runner import Runner
 from torch import nn
 
-from .. import safe_io  # noqa: F401  (switches it on for all that a tool runs)
 from ..checkpoints import read as checkpoint
 from ..checkpoints.backbone_weights import WEIGHTS_LINE
 from ..checkpoints.normalization import set_normalization
@@ -153,6 +152,9 @@ def check_data(config: Config, splits: Sequence[str]) -> None:
 
 def train(options: TrainOptions) -> Runner:
     """Train, and return the runner when training has ended."""
+    from .. import safe_io  # here: what imports this module need not train
+
+    safe_io.install()
     with building(options.name):
         config = _training_config(options)
     with building(config):
