@@ -26,11 +26,10 @@ ALLOW_ANY = '--allow-mismatch'
 #: sparse, but the weights of queries and keys are cut into heads in only one way.
 _FIXED = '.num_heads'
 
-#: What to expect, measured by us: ViT-Ti with plain ImageNet weights.
+#: What to expect, and where the page with our figures is.
 PLAIN_START = (
-    'expect less after a short fine-tune (ours on CamVid, ViT-Ti, 1,500 iterations, three seeds: '
-    '62.0 mIoU without CB, 61.3 with CB in the upper layers, 59.0 in all layers, 62.0 with CB_S); '
-    'pre-train with CB (configs/imagenet/imagenet_vit_*_cb.py), take CB_S, or train for longer'
+    'expect less after a short fine-tune (docs/pretraining.md has figures); pre-train with CB '
+    '(configs/imagenet/imagenet_vit_*_cb.py), take CB_S, or train for longer'
 )
 
 

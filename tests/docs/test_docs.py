@@ -117,6 +117,7 @@ def train_small(folder: Path, base: str, model: str, unit: str, *options: str) -
     return done
 
 
+@pytest.mark.slow
 def test_segmentation_data_of_ones_own(tmp_path):
     """docs/data.md: the config there trains on files in the layout there."""
     random = np.random.default_rng(0)
@@ -143,6 +144,7 @@ def test_segmentation_data_of_ones_own(tmp_path):
     assert (tmp_path / 'work/iter_1.pth').exists()
 
 
+@pytest.mark.slow
 def test_detection_data_of_ones_own(scenes, tmp_path):
     data = tmp_path / 'data/mine'
     data.mkdir(parents=True)
