@@ -24,10 +24,12 @@ def _register() -> None:
         from .compat.families import NO_FAMILY
 
         raise ImportError(NO_FAMILY)
-    # The ops come first: mmdet cannot be imported without them.
-    from .compat import mmcv_ops
+    # These come first: without the ops, or beside a transformers that its mmpretrain does not fit,
+    # mmdet cannot be imported. Where neither is the case, neither does anything.
+    from .compat import mmcv_ops, mmpretrain_guard
 
     mmcv_ops.install()
+    mmpretrain_guard.install()
     from . import corruption, models, robustness  # noqa: F401
     from .datasets.samplers import replay  # noqa: F401
     from .engine import hooks  # noqa: F401

@@ -7,7 +7,7 @@ import this module too, and anyone else may. From then on
   which runs no code: the original mmengine cannot resume with torch >= 2.6, and the maintained one
   falls back to unsafe unpickling when safe unpickling fails;
 - every local file that mmengine writes is written atomically;
-- mmengine prints no debug messages, and mmpretrain imports beside a new transformers.
+- mmengine prints no debug messages.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mmengine.runner import checkpoint as mmengine_checkpoint
 
 from .checkpoints.downloads import download
 from .checkpoints.read import is_trusted, read_checkpoint, read_stream
-from .compat import debug_prints, mmpretrain_guard
+from .compat import debug_prints
 from .fileio.backend import AtomicBackend
 
 #: What mmengine had before, by name; empty while the switch is off.
@@ -40,7 +40,6 @@ def install() -> None:
         mmengine_checkpoint._safe_torch_load = _load_stream
     _use(_load_from_local, AtomicBackend)
     debug_prints.install()
-    mmpretrain_guard.install()
 
 
 def uninstall() -> None:
