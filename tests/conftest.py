@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 # Before any test imports mmcv.ops: cb_mm supplies the ops. safe_io is on, as in every tool.
 import cb_mm.safe_io  # noqa: F401
+
+# A shell ignores Ctrl-C for its background jobs, and nohup SIGHUP; the tests send both.
+if threading.current_thread() is threading.main_thread():
+    for number, usual in (
+        (signal.SIGINT, signal.default_int_handler),
+        (signal.SIGHUP, signal.SIG_DFL),
+    ):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, usual)
 
 REPO = Path(__file__).resolve().parent.parent
 
