@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mmengine.config import Config
-from mmengine.model import is_model_wrapper
 from mmengine.runner import Runner
 from torch import nn
 
+from ..compat.wrappers import unwrap
 from ..engine.hooks.checkpoint import checkpoints_in
 from ..engine.training import TrainOptions
 from ..engine.training import train as run_training
@@ -133,7 +133,7 @@ def train(
             safe_config=safe_config,
         )
     )
-    trained = runner.model.module if is_model_wrapper(runner.model) else runner.model
+    trained = unwrap(runner.model)
     scalars = runner.message_hub.log_scalars
     metrics = {
         name.removeprefix('val/'): float(history.current())

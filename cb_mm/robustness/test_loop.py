@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mmengine.logging import print_log
-from mmengine.model import is_model_wrapper
 from mmengine.registry import LOOPS
 from mmengine.runner import BaseLoop, Runner
 from torch.utils.data import DataLoader
@@ -15,6 +14,7 @@ from ..checkpoints.label_set import LabelSet
 from ..checkpoints.match import require_fit, weights_in
 from ..checkpoints.provenance import check_exact
 from ..checkpoints.read import read_checkpoint
+from ..compat.wrappers import unwrap
 from ..fileio.json_lines import parse_json
 from .given import describe_data
 from .sweep import SweepOptions, sweep
@@ -89,7 +89,7 @@ class RobustnessTestLoop(BaseLoop):
         runner = self.runner
         runner.call_hook('before_test')
         runner.call_hook('before_test_epoch')
-        model = runner.model.module if is_model_wrapper(runner.model) else runner.model
+        model = unwrap(runner.model)
         options = SweepOptions(runner.cfg, work_dir=runner.work_dir, model=model, **self.options)
         if not isinstance(runner.cfg.get('test_dataloader'), Mapping):
             describe_data(runner.cfg, self.dataloader)
