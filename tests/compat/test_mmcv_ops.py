@@ -1,4 +1,4 @@
-"""nms, soft-NMS and RoIAlign against oracles that are written from the definitions."""
+"""NMS, soft-NMS, RoIAlign and RoIPool against oracles that are written from the definitions."""
 
 from __future__ import annotations
 
@@ -8,9 +8,20 @@ import sys
 import numpy as np
 import pytest
 import torch
-from mmcv.ops import RoIAlign, batched_nms, nms, roi_align, soft_nms
+from mmcv.ops import (
+    RoIAlign,
+    RoIAlignRotated,
+    batched_nms,
+    nms,
+    nms_match,
+    nms_rotated,
+    roi_align,
+    roi_pool,
+    soft_nms,
+)
 
 from cb_mm.compat import mmcv_ops
+from cb_mm.compat.families import current_family
 from cb_mm.errors import exit_code
 
 pytestmark = pytest.mark.skipif(
@@ -258,38 +269,79 @@ def test_roi_align_without_rois():
     assert features.grad.abs().sum() == 0
 
 
+def direct_roi_pool(features, rois, size, scale):
+    """Maximum over the pixels of each bin; bins are rounded outwards."""
+    out = np.zeros((len(rois), features.shape[1], size, size))
+    for r, (index, *box) in enumerate(rois):
+        x1, y1, x2, y2 = (int(np.floor(v * scale + 0.5)) for v in box)
+        w, h = max(x2 - x1 + 1, 1) / size, max(y2 - y1 + 1, 1) / size
+        for i, j in np.ndindex(size, size):
+            rows = slice(
+                *(int(max(v, 0)) for v in (y1 + np.floor(i * h), y1 + np.ceil((i + 1) * h)))
+            )
+            cols = slice(
+                *(int(max(v, 0)) for v in (x1 + np.floor(j * w), x1 + np.ceil((j + 1) * w)))
+            )
+            cut = features[int(index), :, rows, cols]
+            out[r, :, i, j] = cut.max(axis=(1, 2)) if cut.size else 0
+    return out
+
+
+def test_roi_pool():
+    rng = np.random.default_rng(4)
+    features = rng.standard_normal((2, 3, 11, 14))
+    rois = random_rois(rng, 9, 2, 28.0)
+    tensors = torch.tensor(features, requires_grad=True), torch.tensor(rois, dtype=torch.float64)
+    expected = direct_roi_pool(features, rois, 3, 0.5)
+    np.testing.assert_array_equal(roi_pool(*tensors, 3, 0.5).detach(), expected)
+    assert torch.autograd.gradcheck(lambda x: roi_pool(x, tensors[1], 3, 0.5), tensors[:1])
+
+
+def test_nms_match():
+    """Each group is a box that hard NMS keeps, and those that it suppresses."""
+    rng = np.random.default_rng(7)
+    boxes, scores = random_boxes(rng, 40), rng.permutation(40).astype(np.float32)
+    groups = nms_match(torch.tensor(np.column_stack([boxes, scores])), 0.3)
+    assert [int(group[0]) for group in groups] == brute_force_nms(boxes, scores, 0.3)
+    assert sorted(i for group in groups for i in group.tolist()) == list(range(40))
+    for place, group in enumerate(groups):
+        best, *others = group.tolist()
+        assert others == sorted(others, key=lambda i: -scores[i])
+        assert all(iou(boxes[best], boxes[i], 0) >= 0.3 for i in others)
+        later = [i for later in groups[place + 1 :] for i in later.tolist()]
+        assert all(iou(boxes[best], boxes[i], 0) < 0.3 for i in later)
+
+
 def test_other_ops_name_themselves():
-    from mmcv.ops import deform_conv2d, nms_match
     from mmcv.utils import collect_env
 
-    with pytest.raises(mmcv_ops.MissingOp, match='nms_match'):
-        nms_match(torch.zeros(1, 5), 0.5)
-    with pytest.raises(mmcv_ops.MissingOp, match='deform_conv_forward'):
-        deform_conv2d(torch.zeros(1, 1, 4, 4), torch.zeros(1, 18, 2, 2), torch.ones(1, 1, 3, 3))
+    with pytest.raises(mmcv_ops.MissingOp, match='nms_rotated'):
+        nms_rotated(torch.ones(1, 5), torch.ones(1), 0.5)
     with pytest.raises(mmcv_ops.MissingOp, match='max'):
         roi_align(torch.zeros(1, 1, 4, 4), torch.zeros(1, 5), (2, 2), 1.0, 0, 'max', True)
     assert 'torchvision' in collect_env()['MMCV Compiler']
 
 
 def test_a_model_with_a_missing_op_ends_in_one_line(capsys):
-    """It names the op, the part of the model and what to install."""
-    from mmdet.models.backbones import ResNet
+    """It names the op, the part of the model and where to get the op."""
 
     class Detector(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            dcn = dict(type='DCNv2', deform_groups=1, fallback_on_stride=False)
-            self.backbone = ResNet(50, dcn=dcn, stage_with_dcn=(False, True, True, True))
+            self.pool = RoIAlignRotated(7, 1.0)
 
         def forward(self, x):
-            return self.backbone(x)
+            return self.pool(x, torch.zeros(1, 6))
 
     assert exit_code(lambda: Detector()(torch.zeros(1, 3, 32, 32))) == 2
     error = capsys.readouterr().err
     assert len(error.splitlines()) == 1
-    part = 'backbone.layer2.0.conv2 (ModulatedDeformConv2dPack)'
-    assert error.startswith(f'error: {part} needs the op modulated_deform_conv_forward')
-    assert 'MMCV_WITH_OPS=1 pip install' in error
+    assert error.startswith('error: pool (RoIAlignRotated) needs the op roi_align_rotated_forward')
+    assert 'docs/installation.md' in error
+    source = (
+        'instead of mmcv-lite' if current_family() == 'openmmlab' else 'onedl project publishes'
+    )
+    assert source in error
 
 
 def run_python(code: str, tmp_path) -> str:
