@@ -20,24 +20,40 @@ _CANNOT_WRITE = {
 class UserError(Exception):
     """Something the user can fix: the message names the file, what is wrong and what to do.
 
-    The library raises it; a tool prints the message alone, without a traceback, and exits with 2.
-
-    Attributes:
-        on_command_line: The message for people who gave options, where the error itself names
-            parameters of a Python function.
+    A parameter is named in backticks, as in "`data_root` /x is not a folder". Python users know it
+    by that name; a tool calls it by its option. The library raises the error; a tool prints the
+    message alone, without a traceback, and exits with 2.
     """
-
-    on_command_line: str | None = None
 
 
 class MissingFile(UserError, FileNotFoundError):
     """A file that the user named is not there."""
 
 
-def exit_code(job: Callable[[], object]) -> int:
-    """Run ``job`` as a command line does: 0 when it returns, 2 with one message on a UserError."""
+def in_users_words(text: str) -> str:
+    """Return what the library tells its user, with parameters as the running tool calls them."""
+    return _reword(text)
+
+
+def _as_it_is(text: str) -> str:
+    return text
+
+
+#: How the running tool calls parameters; Python users see them as they are.
+_reword: Callable[[str], str] = _as_it_is
+
+
+def exit_code(job: Callable[[], object], reword: Callable[[str], str] = _as_it_is) -> int:
+    """Run ``job`` as a command line does: 0 when it returns, 2 with one message on a UserError.
+
+    Args:
+        job: What the command does.
+        reword: Puts a message that names parameters into the words of the command line.
+    """
+    global _reword
     if hasattr(sys.stdout, 'reconfigure'):  # a name that is not UTF-8 must not end the tool
         sys.stdout.reconfigure(errors='backslashreplace')
+    before, _reword = _reword, reword
     try:
         job()
     except (UserError, OSError) as error:
@@ -46,15 +62,17 @@ def exit_code(job: Callable[[], object]) -> int:
             raise
         if os.environ.get(SHOW_TRACEBACK):
             traceback.print_exc()
-        print(f'error: {message}', file=sys.stderr)
+        print(f'error: {reword(message)}', file=sys.stderr)
         return 2
+    finally:
+        _reword = before
     return 0
 
 
 def _message(error: UserError | OSError) -> str | None:
     """Return one message; None for a system error that concerns no file."""
     if isinstance(error, UserError):
-        return error.on_command_line or str(error)
+        return str(error)
     # A name that is too long, and whatever else a file system has to say about a file.
     about = f'{str(error.filename)[:100]}: {error.strerror}.' if error.filename else None
     return cannot_write(error) or about

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from .json_lines import plain
+from .result_files import plain
 from .safe_text import readable
 
 

@@ -42,14 +42,14 @@ class FolderLock:
 
     Args:
         folder: Created if needed.
-        option: The option that names another folder, for the message.
+        parameter: The parameter that names another folder, for the message.
 
     Raises:
         UserError: Another process holds the folder, or it is not writable.
     """
 
-    def __init__(self, folder: str | Path, option: str) -> None:
-        self.folder, self.option = Path(folder), option
+    def __init__(self, folder: str | Path, parameter: str) -> None:
+        self.folder, self.parameter = Path(folder), parameter
         self.path = self.folder / NAME
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -106,7 +106,7 @@ class FolderLock:
         since = f', since {owner["since"]}' if owner.get('since') else ''
         raise UserError(
             f'{self.folder} is in use by another run ({who}{since}). Wait for it, end it, or pass '
-            f'another {self.option}.{more}'
+            f'another `{self.parameter}`.{more}'
         )
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 
+import cv2
 import numpy as np
 import torch
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image
 from torch import Tensor
 
-from ..errors import UserError
+from ..errors import MissingFile, UserError
+from .folders import list_files
 
 SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.webp', '.tif', '.tiff')
 
@@ -20,30 +23,72 @@ def find_images(places: Sequence[str | Path], limit: int | None = None) -> list[
     found: list[Path] = []
     for place in map(Path, places):
         if place.is_dir():
-            inside = sorted(p for p in place.rglob('*') if p.suffix.lower() in SUFFIXES)
+            below = (place / name for name in list_files(place))
+            inside = sorted(file for file in below if file.suffix.lower() in SUFFIXES)
             if not inside:
                 raise UserError(f'{place} holds no images ({", ".join(SUFFIXES)}).')
             found += inside
         elif place.is_file():
             found.append(place)
         else:
-            raise UserError(f'image {place} does not exist.')
+            raise MissingFile(f'image {place} does not exist.')
     found = list(dict.fromkeys(found))
     return found if limit is None else found[:limit]
 
 
 def read_image(path: str | Path) -> np.ndarray:
-    """Read an image file as RGB, uint8 (H, W, 3), rotated by its EXIF tag."""
+    """Read an image file as mmseg and mmdet do, rotated by its EXIF tag: RGB, uint8 (H, W, 3).
+
+    Raises:
+        MissingFile: There is no such file.
+        UserError: It is not an image, or it is damaged.
+    """
     path = Path(path)
     if not path.is_file():
-        raise UserError(f'image {path} does not exist.')
+        raise MissingFile(f'image {path} does not exist.')
     try:
-        with Image.open(path) as file:
-            return np.array(ImageOps.exif_transpose(file).convert('RGB'))
-    except (UnidentifiedImageError, Image.DecompressionBombError) as error:
-        raise UserError(f'{path} is not a readable image ({error}).') from error
-    except (OSError, SyntaxError, ValueError, EOFError) as error:  # of a file that is cut off
-        raise UserError(f'image {path} is damaged ({error}). Take another copy.') from error
+        data = path.read_bytes()
+    except OSError as error:
+        raise UserError(f'image {path} cannot be read: {error.strerror}.') from error
+    if jpeg_is_cut(data):
+        raise UserError(f'image {path} is damaged (it is cut off). Take another copy.')
+    image = decode(data)
+    if image is None:
+        if _has_header(data):
+            raise UserError(f'image {path} is damaged (it cannot be decoded). Take another copy.')
+        raise UserError(f'{path} is not a readable image.')
+    return cv2.cvtColor(image, cv2.COLOR_BGR2RGB)
+
+
+def decode(data: bytes) -> np.ndarray | None:
+    """Return the image in a file's content, BGR and rotated by its EXIF tag; None if it is none."""
+    try:
+        return cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR) if data else None
+    except cv2.error:  # too large, for example
+        return None
+
+
+def _has_header(data: bytes) -> bool:
+    """Return True if a file begins as an image does."""
+    try:
+        with Image.open(io.BytesIO(data)):
+            return True
+    except Exception:  # Pillow's formats raise many kinds; the file is reported either way
+        return False
+
+
+def jpeg_is_cut(data: bytes) -> bool:
+    """Return True for a JPEG file without its end.
+
+    Several versions of OpenCV decode such files silently and fill the rest with grey. An embedded
+    preview has its own end marker, so only what follows the start of the scan counts.
+    """
+    if data[:2] != b'\xff\xd8':
+        return False
+    at = 2
+    while at + 4 <= len(data) and data[at] == 0xFF and data[at + 1] != 0xDA:
+        at += 2 + int.from_bytes(data[at + 2 : at + 4], 'big')
+    return data.rfind(b'\xff\xd9', at) < 0
 
 
 def resize(image: np.ndarray, size: tuple[int, int] | None) -> np.ndarray:

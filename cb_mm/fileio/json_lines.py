@@ -8,7 +8,6 @@ Only a last line that was cut off by a kill or a power cut is dropped. Nothing i
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any
 from ..errors import UserError
 from .atomic import remove_drafts, sync_folder
 from .folder_lock import FolderLock
-from .safe_text import readable
+from .result_files import parse_json, plain
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -55,14 +54,14 @@ class RecordFile:
         key: Sequence[str] = ('key',),
         take: Callable[[dict], str | None] = lambda record: None,
         overwrite: bool = False,
-        advice: str = 'Pass another --out',
+        advice: str = 'Pass another `out`',
     ) -> None:
         self.path, self.advice, self.dropped = Path(path), advice, ''
         self.header = {'identity': plain(identity), 'about': plain(about or {})}
         self._key, self._take = tuple(key), take
         self._lines: dict[tuple, int] = {}
         self._stream: IO[bytes] | None = None
-        self._lock = FolderLock(self.path.parent, '--out')
+        self._lock = FolderLock(self.path.parent, 'out')
         try:
             self._open(overwrite)
         except BaseException:
@@ -225,30 +224,3 @@ def _flat(identity: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in identity.items():
         flat.update(value if isinstance(value, dict) else {name: value})
     return flat
-
-
-def parse_json(text: str | bytes) -> Any:
-    """Parse standard JSON; raise a ValueError for anything else, however deeply nested."""
-    try:
-        return json.loads(text, parse_constant=_refuse_constant)
-    except RecursionError as error:
-        raise ValueError('nested too deeply') from error
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f'{name} is not a number of JSON')
-
-
-def plain(value: Any) -> Any:
-    """Return the value in JSON's own types: numpy becomes Python, NaN and infinity become null."""
-    if isinstance(value, Mapping):
-        return {readable(str(key)): plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    if hasattr(value, 'tolist'):  # numpy arrays and scalars, torch tensors
-        return plain(value.tolist())
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if value is None or isinstance(value, (bool, int, float)):
-        return value
-    return readable(str(value))

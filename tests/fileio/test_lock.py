@@ -23,7 +23,7 @@ import os, sys, time, types
 sys.modules['cb_mm'] = types.ModuleType('cb_mm')  # without torch and all that
 sys.modules['cb_mm'].__path__ = [sys.argv[2]]
 from cb_mm.fileio.folder_lock import FolderLock
-held = FolderLock(sys.argv[1], '--out')
+held = FolderLock(sys.argv[1], 'out')
 child = os.fork()
 os.write(1, f'{child}\\n'.encode())
 time.sleep(60)
@@ -44,22 +44,22 @@ def holder(tmp_path):
 
 
 def test_the_second_is_told_who_the_first_is(holder, tmp_path):
-    with pytest.raises(UserError, match=rf'process {holder.pid} on {socket.gethostname()}.*--out'):
-        FolderLock(tmp_path, '--out')
+    with pytest.raises(UserError, match=rf'process {holder.pid} on {socket.gethostname()}.*`out`'):
+        FolderLock(tmp_path, 'out')
 
 
 def test_a_kill_frees_the_folder_though_children_live_on(holder, tmp_path):
     holder.kill()
     holder.wait()
     assert json.loads((tmp_path / lock.NAME).read_text())['pid'] == holder.pid
-    with FolderLock(tmp_path, '--out'):
+    with FolderLock(tmp_path, 'out'):
         assert json.loads((tmp_path / lock.NAME).read_text())['pid'] == os.getpid()
 
 
 def test_the_same_process_is_refused_too(tmp_path):
-    with FolderLock(tmp_path, '--out'), pytest.raises(UserError, match=f'process {os.getpid()}'):
-        FolderLock(tmp_path, '--out')
-    FolderLock(tmp_path, '--out').release()
+    with FolderLock(tmp_path, 'out'), pytest.raises(UserError, match=f'process {os.getpid()}'):
+        FolderLock(tmp_path, 'out')
+    FolderLock(tmp_path, 'out').release()
     assert not list(tmp_path.iterdir())
 
 
@@ -73,12 +73,12 @@ def try_elsewhere(folder) -> str:
 
 def test_a_refused_second_lock_does_not_end_the_first(tmp_path):
     """In the same process: from the same thread, from another, and after someone read the file."""
-    with FolderLock(tmp_path, '--out') as first:
+    with FolderLock(tmp_path, 'out') as first:
         refused = []
 
         def ask() -> None:
             try:
-                FolderLock(tmp_path, '--out')
+                FolderLock(tmp_path, 'out')
             except UserError:
                 refused.append(True)
 
@@ -95,7 +95,7 @@ def test_a_refused_second_lock_does_not_end_the_first(tmp_path):
 
 
 def test_a_forked_process_neither_keeps_nor_frees_it(tmp_path):
-    with FolderLock(tmp_path, '--out') as held:
+    with FolderLock(tmp_path, 'out') as held:
         child = os.fork()
         if child == 0:
             held.release()
@@ -107,7 +107,7 @@ def test_a_forked_process_neither_keeps_nor_frees_it(tmp_path):
 @pytest.mark.parametrize('content', ['', '{', '[]', '{"pid": -1}', '{"pid": "x"}', '\0' * 50])
 def test_whatever_a_stale_file_holds(tmp_path, content):
     (tmp_path / lock.NAME).write_text(content)
-    FolderLock(tmp_path, '--out').release()
+    FolderLock(tmp_path, 'out').release()
 
 
 def test_without_locks_the_named_process_is_looked_up(tmp_path, monkeypatch):
@@ -117,14 +117,14 @@ def test_without_locks_the_named_process_is_looked_up(tmp_path, monkeypatch):
     dead.wait()
     file = tmp_path / lock.NAME
     file.write_text(json.dumps({'pid': dead.pid, 'host': socket.gethostname()}))
-    FolderLock(tmp_path, '--out').release()
+    FolderLock(tmp_path, 'out').release()
     for owner in ({'pid': os.getppid(), 'host': socket.gethostname()}, {'pid': 7, 'host': 'far'}):
         file.write_text(json.dumps(owner))
         with pytest.raises(UserError, match=f'process {owner["pid"]}.* delete {file}'):
-            FolderLock(tmp_path, '--out')
+            FolderLock(tmp_path, 'out')
 
 
 def test_a_folder_that_cannot_be_written(tmp_path):
     (tmp_path / 'file').write_text('')
     with pytest.raises(UserError, match='cannot write'):
-        FolderLock(tmp_path / 'file' / 'x', '--out')
+        FolderLock(tmp_path / 'file' / 'x', 'out')
