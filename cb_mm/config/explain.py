@@ -18,7 +18,7 @@ _LONGEST_REASON = 300
 
 
 @contextlib.contextmanager
-def building(config: Config | str) -> Iterator[None]:
+def explaining_build_errors(config: Config | str) -> Iterator[None]:
     """Turn every error within the block into a UserError about the config."""
     try:
         yield

@@ -1,7 +1,7 @@
 """Configs: reading them, and changing them by the options of a tool.
 
 Everything here turns a wrong word into one clear message. mmengine itself takes a misspelt key of
-``--cfg-options`` for a new one and silently ignores it.
+``cfg_options`` for a new one and silently ignores it.
 """
 
 from __future__ import annotations
@@ -22,30 +22,43 @@ from torch.utils.data import DataLoader
 
 from ..errors import MissingFile, UserError, did_you_mean, require_name
 from . import restricted as safe_config
+from .choices import apply_schedule as apply_schedule
+from .choices import apply_test_set
+from .ignore_index import follow_ignore_index
+from .length import set_length
+from .recipes import files as recipe_files
+from .recipes import names_are_known, recipe_file
 from .restricted.limits import TooLarge, counting_values
 
 #: What a config that was made in Python is called.
 IN_MEMORY = 'in_memory'
 
-#: Top-level keys that something reads; all others are variables of the config file.
+#: Top-level keys that something reads; all others are variables of the config file. So are
+#: ``schedules`` and ``test_sets``: one of each is applied before the options are.
 _READ_KEYS = {
     *inspect.signature(Runner.__init__).parameters,
-    *('auto_scale_lr', 'custom_imports', 'schedule', 'schedules', 'tta_model', 'tta_pipeline'),
-    *('test_set', 'test_sets'),
+    *('auto_scale_lr', 'custom_imports', 'tta_model', 'tta_pipeline', 'ignore_index'),
     *('runner_type', 'strategy'),
 } - {'self', 'cfg'}
 
 
 def load_config(
-    source: str | Path | Config, options: Sequence[str] = (), test_set: str | None = None
+    source: str | Path | Config,
+    options: Sequence[str] = (),
+    test_set: str | None = None,
+    schedule: str | None = None,
+    length: tuple[int | None, int | None] = (None, None),
 ) -> Config:
-    """Read a config file, choose a test set in it, and apply ``key=value`` options to it.
+    """Read a config file, choose a test set and a schedule in it, and apply ``key=value`` options.
 
-    A ``Config`` is copied, and the copy changed.
+    ``length`` scales the schedule to so many iterations or epochs. The options come last: what a
+    user sets by name is what runs. A ``Config`` is copied, and the copy changed.
     """
     path = config_name(source)
     config = _copied(source) if isinstance(source, Config) else _read(Path(path))
     apply_test_set(config, test_set)
+    apply_schedule(config, schedule)
+    set_length(config, *length)
     changes = parse_options(options)
     for key in changes:
         _check_key(config, key)
@@ -54,9 +67,10 @@ def load_config(
             config.merge_from_dict({key: value})
         except (TypeError, KeyError, ValueError, IndexError, AttributeError) as error:
             raise UserError(
-                f'--cfg-options {key}: {value!r} does not fit the config: {error}'
+                f'`cfg_options` {key}: {value!r} does not fit the config: {error}'
             ) from error
-    safe_config.check(config, f'config {path} with --cfg-options')
+    follow_ignore_index(config)
+    safe_config.check(config, f'config {path} with `cfg_options`')
     return config
 
 
@@ -77,11 +91,14 @@ def _copied(config: Config) -> Config:
 
 def _read(path: Path) -> Config:
     if not path.is_file():
-        raise MissingFile(f'config {path} does not exist.{_near(path)}')
+        recipe = recipe_file(str(path))
+        if recipe is None:
+            raise MissingFile(f'config {path} does not exist.{_near(path)}')
+        path = recipe
     try:
         if safe_config.enabled():
             return safe_config.load(path)
-        with counting_values():
+        with counting_values(), names_are_known():
             return Config.fromfile(path)
     except UserError:
         raise
@@ -96,7 +113,8 @@ def _near(missing: Path) -> str:
     moved = sorted(missing.parent.glob(f'*/{glob.escape(missing.name)}'))
     if moved:
         return f' It is now {moved[0]}.'
-    return did_you_mean(missing.name, [file.name for file in missing.parent.glob('*.py')])
+    there = did_you_mean(missing.name, [file.name for file in missing.parent.glob('*.py')])
+    return there or did_you_mean(missing.name.removesuffix('.py'), recipe_files())
 
 
 def _explain_reading(path: Path, error: Exception) -> str:
@@ -131,13 +149,13 @@ def parse_options(words: Sequence[str]) -> dict[str, Any]:
     for word in words:
         key, equals, _ = word.partition('=')
         if not equals or not key.strip('.'):
-            raise UserError(f'--cfg-options takes key=value pairs; "{word}" is not one.')
+            raise UserError(f'`cfg_options` takes key=value pairs; "{word}" is not one.')
     parser = argparse.ArgumentParser(exit_on_error=False)
     parser.add_argument('--options', nargs='+', action=DictAction, default={})
     try:
         return parser.parse_args(['--options', *words]).options if words else {}
     except (AssertionError, ValueError, argparse.ArgumentError) as error:
-        raise UserError(f'--cfg-options cannot be read: {error}') from error
+        raise UserError(f'`cfg_options` cannot be read: {error}') from error
 
 
 def _check_key(config: Config, key: str) -> None:
@@ -147,12 +165,12 @@ def _check_key(config: Config, key: str) -> None:
     if first not in _READ_KEYS:
         if first in config:
             raise UserError(
-                f'--cfg-options {key}: "{first}" is a variable inside the config file; changing it '
+                f'`cfg_options` {key}: "{first}" is a variable inside the config file; changing it '
                 'has no effect. Name the place where it is used, such as '
                 'train_dataloader.dataset.data_root.'
             )
         raise UserError(
-            f'--cfg-options {key}: the config has no "{first}".{did_you_mean(first, config)}'
+            f'`cfg_options` {key}: the config has no "{first}".{did_you_mean(first, config)}'
         )
     if first not in config:
         return
@@ -163,7 +181,7 @@ def _check_key(config: Config, key: str) -> None:
         if isinstance(node, list):
             if not part.isdigit() or int(part) >= len(node):
                 raise UserError(
-                    f'--cfg-options {key}: {where} is a list of {len(node)}; "{part}" is not one '
+                    f'`cfg_options` {key}: {where} is a list of {len(node)}; "{part}" is not one '
                     f'of its places 0 to {len(node) - 1}.'
                 )
             node = node[int(part)]
@@ -173,12 +191,12 @@ def _check_key(config: Config, key: str) -> None:
                 if part in known or _arguments(node, scope, done) is None:
                     return  # a new argument; what is below it cannot be checked
                 raise UserError(
-                    f'--cfg-options {key}: {where} has no "{part}".{did_you_mean(part, known)} '
+                    f'`cfg_options` {key}: {where} has no "{part}".{did_you_mean(part, known)} '
                     f'It has: {", ".join(sorted(known - {"self"}))}.'
                 )
             node = node[part]
         else:
-            raise UserError(f'--cfg-options {key}: {where} is {node!r}, which has no keys.')
+            raise UserError(f'`cfg_options` {key}: {where} is {node!r}, which has no keys.')
         done.append(part)
 
 
@@ -219,33 +237,6 @@ def _find_class(kind: Any, scope: str) -> Any:
     return None
 
 
-def apply_schedule(config: Config, name: str | None) -> None:
-    """Change iterations, learning-rate schedule and intervals together, to a schedule by name."""
-    _choose(config, name, 'schedule', if_none='It has none.')
-
-
-def apply_test_set(config: Config, name: str | None) -> None:
-    """Change the data set and metric of testing to another one of the config, by name."""
-    _choose(config, name, 'test_set', if_none='It has only one.')
-
-
-def _choose(config: Config, name: str | None, key: str, if_none: str) -> None:
-    """Apply one of the named changes under the plural of ``key``; ``key`` names the present one."""
-    if name is None:
-        return
-    known = {config.get(key): {}, **config.get(f'{key}s', {})}
-    if name not in known:
-        names = [word for word in known if word]
-        has = f'It has: {", ".join(names)}.' if names else if_none
-        raise UserError(
-            f'--{key.replace("_", "-")} {name}: the config has no such {key.replace("_", " ")}.'
-            f'{did_you_mean(name, names)} {has}'
-        )
-    config.merge_from_dict(known[name].to_dict() if known[name] else {})
-    config[key] = name
-    safe_config.check(config, f'the {key.replace("_", " ")} {name} of the config')
-
-
 def dataset_configs(
     config: Config, splits: Sequence[str] = ('train', 'val', 'test')
 ) -> Iterator[dict]:
@@ -265,12 +256,21 @@ def dataset_configs(
         yield from inner(config.get(f'{split}_dataloader'))
 
 
+def dataset_class(config: Config, dataset: dict) -> Any:
+    """Return the class of a data set of the config; None where it is not known."""
+    if not isinstance(kind := dataset.get('type'), str):
+        return kind
+    # The names of mmseg and mmdet are known in their own registries alone.
+    with registry.DATASETS.switch_scope_and_registry(config.get('default_scope')) as datasets:
+        return datasets.get(kind)
+
+
 def set_data_root(config: Config, root: str | Path | None) -> None:
     """Let every data set, and every metric with its own file, look under ``root``."""
     if root is None:
         return
     if not Path(root).is_dir():
-        raise UserError(f'--data-root {root} is not a folder.')
+        raise UserError(f'`data_root` {root} is not a folder.')
     old = {str(dataset.get('data_root', '')) for dataset in dataset_configs(config)}
     for dataset in dataset_configs(config):
         dataset['data_root'] = str(root)

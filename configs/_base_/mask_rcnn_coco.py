@@ -5,3 +5,6 @@ _base_ = [
     'datasets/coco_instance.py',
     'schedules/coco_1x.py',
 ]
+
+# Images come in hundreds of sizes, and cuDNN would measure its algorithms for each of them.
+env_cfg = dict(cudnn_benchmark=False)

@@ -1,7 +1,7 @@
 """Shared by all configs: registration of cb_mm, logging, checkpoints, randomness."""
 
 # cb_mm registers its parts, so these configs also work from mmseg's and mmdet's tools. safe_io lets
-# mmengine read checkpoints without running their code, and write files that are whole or absent.
+# mmengine read checkpoints without running their code, and write files atomically.
 custom_imports = dict(imports=['cb_mm', 'cb_mm.safe_io'], allow_failed_imports=False)
 # Stateless randomness: a run that was killed and resumed equals one that was not.
 # Checkpoints record the broadcast that they were trained with.

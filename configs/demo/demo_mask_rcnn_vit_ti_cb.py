@@ -32,22 +32,13 @@ model = dict(
     ),
     test_cfg=dict(rpn=dict(nms_pre=500, max_per_img=200)),
 )
+resize = dict(type='Resize', scale=(256, 192), keep_ratio=True)
 train_pipeline = [
-    dict(type='LoadImageFromFile'),
-    dict(type='LoadAnnotations', with_bbox=True, with_mask=True),
-    dict(type='RandomFlip', prob=0.5),
-    dict(type='Resize', scale=(256, 192), keep_ratio=True),
-    dict(type='PackDetInputs'),
+    *_base_.train_pipeline[:3],  # image, annotations, flip
+    resize,
+    _base_.train_pipeline[-1],
 ]
-test_pipeline = [
-    dict(type='LoadImageFromFile'),
-    dict(type='Resize', scale=(256, 192), keep_ratio=True),
-    dict(type='LoadAnnotations', with_bbox=True, with_mask=True),
-    dict(
-        type='PackDetInputs',
-        meta_keys=('img_id', 'img_path', 'ori_shape', 'img_shape', 'scale_factor'),
-    ),
-]
+test_pipeline = [_base_.test_pipeline[0], resize, *_base_.test_pipeline[2:]]
 train_dataloader = dict(
     batch_size=4,
     num_workers=1,

@@ -27,18 +27,16 @@ model = dict(
     auxiliary_head=dict(channels=32, num_classes=16),
 )
 train_pipeline = [
-    dict(type='LoadImageFromFile'),
-    dict(type='LoadAnnotations', reduce_zero_label=True),
+    *_base_.train_pipeline[:2],  # image, labels
     dict(type='RandomResize', scale=(256, 192), ratio_range=(0.75, 1.5), keep_ratio=True),
     dict(type='RandomCrop', crop_size=crop_size, cat_max_ratio=0.75),
-    dict(type='RandomFlip', prob=0.5),
-    dict(type='PackSegInputs'),
+    _base_.train_pipeline[4],  # flip
+    _base_.train_pipeline[-1],
 ]
 test_pipeline = [
-    dict(type='LoadImageFromFile'),
+    _base_.test_pipeline[0],
     dict(type='Resize', scale=(256, 192), keep_ratio=True),
-    dict(type='LoadAnnotations', reduce_zero_label=True),
-    dict(type='PackSegInputs'),
+    *_base_.test_pipeline[2:],
 ]
 train_dataloader = dict(
     batch_size=8, num_workers=1, dataset=dict(pipeline=train_pipeline, **scenes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cb_mm.config.explain import building, explain
+from cb_mm.config.explain import explain, explaining_build_errors
 from cb_mm.config.parts import part_at_work, source_line
 from cb_mm.errors import UserError
 
@@ -95,7 +95,7 @@ def test_a_bare_assertion_shows_its_line():
 
 
 def test_the_message_is_one_line():
-    with pytest.raises(UserError) as caught, building('mine.py'):
+    with pytest.raises(UserError) as caught, explaining_build_errors('mine.py'):
         raise RuntimeError('first\nsecond\n' * 100)
     assert str(caught.value).startswith('config mine.py: it cannot be used: first (RuntimeError).')
     assert '\n' not in str(caught.value)

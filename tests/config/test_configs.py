@@ -17,6 +17,8 @@ from cb_mm.errors import UserError
 CLASSIFIERS = [
     file.stem for name in ('imagenet', 'cifar100') for file in (CONFIGS / name).glob('*.py')
 ]
+#: Their models are built in test_modern_backbones.py.
+MODERN = sorted(file.stem for file in (CONFIGS / 'modern').glob('*.py'))
 LEAVES = sorted(file.stem for folder in (CONFIGS, CONFIGS / 'demo') for file in folder.glob('*.py'))
 UPERNET = [
     f'upernet_vit_{size}{kind}' for size in ('ti', 's', 'b') for kind in ('', '_cb', '_cb_s')
@@ -48,11 +50,14 @@ def test_the_count():
     assert set(LEAVES) == {*UPERNET, *MASK_RCNN, *TIMM, *DEMOS}
     assert len(LEAVES) == 9 + 6 + 3 + 2
     assert len(CLASSIFIERS) == 9 + 2
+    assert len(MODERN) == 4 + 5
 
 
 @pytest.mark.parametrize('name', LEAVES)
 def test_builds_and_says_how_to_run_it(name):
     config = read(name)
+    # cuDNN measures its algorithms only where all images have one size.
+    assert config.env_cfg.cudnn_benchmark == ('upernet' in name)
     model = build(config)
     backbone = model.backbone
     kind = 'cb_s' if name.endswith('_cb_s') else 'cb' if name.endswith('_cb') else None
@@ -97,6 +102,18 @@ def learning_rates(config: Config, iterations: list[int]) -> dict[int, float]:
         for scheduler in schedulers:
             scheduler.step()
     return rates
+
+
+def test_options_win_over_a_schedule():
+    """What a user sets by name is what runs; a schedule itself is chosen, not rewritten."""
+    options = ['train_cfg.max_iters=7', 'default_hooks.checkpoint.interval=5']
+    config = load_config(config_file('upernet_vit_s_cb'), options, schedule='40k')
+    assert (config.schedule, config.train_cfg.max_iters) == ('40k', 7)
+    assert (config.train_cfg.val_interval, config.param_scheduler[1].end) == (4_000, 40_000)
+    assert config.default_hooks.checkpoint.interval == 5
+    for option in ('schedules.40k.train_cfg.max_iters=7', 'schedule=40k', 'test_set=x'):
+        with pytest.raises(UserError, match=f'`cfg_options` {option.split("=")[0]}: '):
+            load_config(config_file('upernet_vit_s_cb'), [option])
 
 
 @pytest.mark.parametrize('schedule', ['40k', '160k'])

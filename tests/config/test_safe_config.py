@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import cv2
+import forked
 import mmengine
 import numpy as np
 import pytest
@@ -276,7 +276,7 @@ def test_a_config_that_doubles_itself_is_refused_without_the_option_too(tmp_path
     ],
 )
 def test_options_are_checked_too(enabled, option):
-    with pytest.raises(UserError, match=r'--safe-config.*with --cfg-options: its'):
+    with pytest.raises(UserError, match=r'`safe_config`.*with `cfg_options`: its'):
         load_config(CONFIGS / 'upernet_vit_ti_cb.py', [option])
 
 
@@ -302,7 +302,7 @@ def test_files_that_can_run_code_are_not_read(tmp_path, enabled):
     (tmp_path / 'b.yaml').write_text('!!python/object/apply:os.getcwd []')
     assert mmengine.load(tmp_path / 'a.yaml') == dict(a=[1])
     for file, how in (('a.pkl', None), ('b.yaml', None), ('a.yaml', 'pkl')):
-        with pytest.raises(UserError, match='--safe-config'):
+        with pytest.raises(UserError, match='`safe_config`'):
             mmengine.load(tmp_path / file, file_format=how)
     safe_config.disable()
     assert mmengine.load(tmp_path / 'a.pkl') == [1, 2]
@@ -347,6 +347,5 @@ assert HOOKS.get('mmengine.LoggerHook') is not None
 import sys
 load_config(sys.argv[1], ['train_cfg.max_iters=3'])
 """
-    words = [sys.executable, '-c', script, str(CONFIGS / 'upernet_vit_ti_cb.py')]
-    done = subprocess.run(words, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    done = forked.run('-c', script, CONFIGS / 'upernet_vit_ti_cb.py', cwd=tmp_path)
+    assert done.code == 0, done.err

@@ -1,4 +1,4 @@
-"""Configs without code, for ``--safe-config``.
+"""Configs without code, for ``safe_config``.
 
 A config is a Python program, and mmengine runs it. Here it is never run: its text is parsed, the
 part of Python that configs use is evaluated to plain data, and the data are checked for what the
@@ -13,6 +13,8 @@ classes that they name would do with them:
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 
 from mmengine.config import Config
@@ -23,7 +25,7 @@ from . import readers
 from .content import check_content
 from .files import Reader
 
-__all__ = ['check', 'disable', 'enable', 'enabled', 'load', 'read']
+__all__ = ['check', 'disable', 'enable', 'enabled', 'load', 'only_data', 'read']
 _on = False
 _by_import_path = registry_module.get_object_from_string
 
@@ -42,6 +44,19 @@ def disable() -> None:
     _on = False
     registry_module.get_object_from_string = _by_import_path
     readers.uninstall()
+
+
+@contextlib.contextmanager
+def only_data(on: bool = True) -> Iterator[None]:
+    """Let this process read safe configs only, within the block."""
+    if not on or _on:
+        yield
+        return
+    enable()
+    try:
+        yield
+    finally:
+        disable()
 
 
 def enabled() -> bool:

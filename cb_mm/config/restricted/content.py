@@ -43,7 +43,7 @@ def check_content(content: Any, what: str) -> None:
         count_values(content)
         _check(content, '', [])
     except (TooLarge, _Wrong) as error:
-        raise UserError(f'--safe-config: {what}: {error}') from None
+        raise UserError(f'`safe_config`: {what}: {error}') from None
 
 
 def _check(value: Any, key: str, place: list[str]) -> None:
@@ -195,7 +195,7 @@ _RULES: dict[str, Callable[[Any], None]] = {
                      'dir_name'), _ELSEWHERE),
     **dict.fromkeys(('collect_dir', 'tmpdir'), _refused('the folder is deleted afterwards')),
     **dict.fromkeys(('sys_path', 'strategy', 'trust_remote_code', 'on_trace_ready'), _CODE),
-    'trust': _refused('trust in a checkpoint is given on the command line, by --trust-checkpoint'),
+    'trust': _refused('a config cannot vouch for a file; `trust_checkpoint` does'),
     'mean_pattern': _refused('a pattern can take forever'),
     # mmpretrain evaluates it, for every transform of torchvision.
     'dtype': _pattern(re.compile(r'(torch\.)?[a-z]+\d*'), 'a type of numbers'),

@@ -13,6 +13,7 @@ from typing import Any
 from mmengine.config import Config, ConfigDict
 
 from ...errors import UserError
+from ..recipes import SCOPE, base_file
 from .base_values import BaseValue
 from .budget import Budget, Refusal
 from .evaluate import Evaluator
@@ -56,9 +57,9 @@ class Reader:
         except Refusal as refusal:
             raise _refusal(path, refusal.line, str(refusal)) from None
         except (TooLarge, TypeError, KeyError, AttributeError) as error:  # or a merge does not fit
-            raise UserError(f'--safe-config: config {path}: {show(error, 200)}') from error
+            raise UserError(f'`safe_config`: config {path}: {show(error, 200)}') from error
         except RecursionError as error:
-            raise UserError(f'--safe-config: config {path} is nested too deeply.') from error
+            raise UserError(f'`safe_config`: config {path} is nested too deeply.') from error
         self.texts.append(f'{os.path.abspath(path)}\n{text}')
         return {name: value for name, value in merged.items() if not name.startswith('__')}
 
@@ -133,6 +134,8 @@ def _base_names(statement: ast.stmt) -> list[str]:
 
 def _find(path: Path, statement: ast.stmt, name: str) -> tuple[Path, str | None]:
     """Return the file of a base, and the package whose parts it names."""
+    if name.startswith(SCOPE) and '\0' not in name:
+        return base_file(name), None
     package, colons, inside = name.rpartition('::')
     if '://' in name or '~' in name or '\0' in name or (colons and package not in CONFIG_PACKAGES):
         raise Refusal(statement, f'its base {show(name)} is not a local file')
@@ -169,7 +172,7 @@ def _fill_in(value: Any, base: ConfigDict) -> Any:
 
 def _refusal(path: Path, line: int, what: str) -> UserError:
     return UserError(
-        f'--safe-config: {path}, line {line}: {what.rstrip(".")}. Allowed are literals, _base_, '
+        f'`safe_config`: {path}, line {line}: {what.rstrip(".")}. Allowed are literals, _base_, '
         'names of earlier values, and calls of dict, list and tuple. Without the option a config '
         'runs as a program: read it first.'
     )

@@ -84,7 +84,7 @@ def counting_values() -> Iterator[None]:
     Raises:
         TooLarge: A config is larger than anyone would write.
     """
-    places = {name: getattr(Config, name) for name in ('_parse_scope', '_dict_to_config_dict_lazy')}
+    before = {name: vars(Config)[name] for name in ('_parse_scope', '_dict_to_config_dict_lazy')}
 
     def counted(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def call(values: Any) -> Any:
@@ -94,9 +94,9 @@ def counting_values() -> Iterator[None]:
         return call
 
     try:
-        for name, function in places.items():
-            setattr(Config, name, staticmethod(counted(function)))
+        for name, method in before.items():
+            setattr(Config, name, staticmethod(counted(method.__func__)))
         yield
     finally:
-        for name, function in places.items():
-            setattr(Config, name, staticmethod(function))
+        for name, method in before.items():
+            setattr(Config, name, method)

@@ -25,13 +25,13 @@ class RefusingPickles(PickleHandler):
     def load_from_fileobj(self, file: Any, **options: Any) -> Any:
         """Refuse."""
         raise UserError(
-            f'--safe-config: {getattr(file, "name", "a file")} is a pickle; reading it can run any '
+            f'`safe_config`: {getattr(file, "name", "a file")} is a pickle; reading it can run any '
             'code. Leave the option out if you trust the config and the file.'
         )
 
     def load_from_path(self, filepath: Any, **options: Any) -> Any:
         """Refuse."""
-        raise UserError(f'--safe-config: {filepath} is a pickle; reading it can run any code.')
+        raise UserError(f'`safe_config`: {filepath} is a pickle; reading it can run any code.')
 
 
 class PlainYaml(YamlHandler):
@@ -43,7 +43,7 @@ class PlainYaml(YamlHandler):
             return yaml.load(file, Loader=yaml.SafeLoader)
         except yaml.YAMLError as error:
             first = ' '.join(str(error).split())[:200]
-            raise UserError(f'--safe-config: a YAML file holds more than data: {first}.') from error
+            raise UserError(f'`safe_config`: a YAML file holds more than data: {first}.') from error
 
 
 def install() -> None:

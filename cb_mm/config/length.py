@@ -1,0 +1,64 @@
+"""Another length of training: warm-up, decay, validation, logging and checkpoints follow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mmengine.config import Config
+
+from ..errors import UserError
+
+#: What a scheduler counts, in iterations or epochs.
+_COUNTS = ('begin', 'end', 'T_max', 'total_iters', 'step_size', 'eta_min_begin')
+
+
+def set_length(config: Config, iters: int | None = None, epochs: int | None = None) -> None:
+    """Scale a schedule to another number of iterations or epochs.
+
+    Everything that the schedule counts is scaled by the same factor: a run of a tenth of the length
+    warms up, decays, validates, logs and saves at the same shares of it.
+
+    Args:
+        config: A config with ``train_cfg``; it is changed.
+        iters: Iterations, for a config that counts them.
+        epochs: Epochs, for a config that counts those.
+    """
+    if iters is None and epochs is None:
+        return
+    if iters is not None and epochs is not None:
+        raise UserError('`iters` and `epochs`: give one of them.')
+    name, unit, wanted = ('iters', 'max_iters', iters) if epochs is None else (
+        'epochs', 'max_epochs', epochs)  # fmt: skip
+    loop = config.get('train_cfg') or {}
+    if loop.get(unit) is None:
+        counted, other = ('epochs', 'epochs') if name == 'iters' else ('iterations', 'iters')
+        raise UserError(f'`{name}`: the config counts {counted}. Give `{other}` instead.')
+    if wanted is None or wanted < 1:
+        raise UserError(f'`{name}` {wanted}: at least one is needed.')
+    old = int(loop[unit])
+
+    def scaled(value: int) -> int:
+        return value if value <= 0 else max(1, round(value * wanted / old))
+
+    loop[unit] = wanted
+    _scale(loop, scaled, 'val_interval', 'val_begin')
+    hooks = config.get('default_hooks') or {}
+    _scale(hooks.get('logger') or {}, scaled, 'interval')
+    _scale(hooks.get('checkpoint') or {}, scaled, 'interval', 'save_begin')
+    steps = config.get('param_scheduler') or []
+    steps = list(steps) if isinstance(steps, (list, tuple)) else [steps]
+    for step in steps:
+        _scale(step, scaled, *_COUNTS)
+        if step.get('milestones'):
+            step.milestones = sorted({scaled(stone) for stone in step.milestones})
+    # In a very short run, the warm-up can take all of it.
+    config.param_scheduler = [step for step in steps if step.get('begin', 0) < step.get('end', 1e9)]
+    if 'schedule' in config:
+        config.scaled_from = config.schedule
+    config.schedule = f'{wanted}_{name}'
+
+
+def _scale(node: Any, scaled: Any, *keys: str) -> None:
+    for key in keys:
+        if isinstance(node.get(key), int) and not isinstance(node.get(key), bool):
+            node[key] = scaled(node[key])
