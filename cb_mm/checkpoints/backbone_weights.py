@@ -14,6 +14,7 @@ from torch import nn
 
 from ..errors import UserError
 from .layouts import StateDict, find_prefix, fit, is_spare, layout_of, rename, state_dicts_in
+from .normalization import normalization_in
 from .provenance import check_start
 from .sources import read_weights
 
@@ -40,6 +41,7 @@ class WeightsReport:
         expected_unexpected: Left out as they should be: the classifier and the like.
         outside: Number of tensors of other parts of the model, such as the decode head.
         note: What the weights were trained with, and what that means for this model.
+        normalization: Mean and std of the images, as the file records them; None if it does not.
     """
 
     source: str
@@ -54,6 +56,7 @@ class WeightsReport:
     expected_unexpected: tuple[str, ...] = ()
     outside: int = 0
     note: str = ''
+    normalization: tuple[tuple[float, ...], tuple[float, ...]] | None = None
 
     def __str__(self) -> str:
         place = f', under {self.where}' if self.where else ''
@@ -125,7 +128,7 @@ def load_weights(
             raise refusal from None
         report = _compare(str(source), found, state_dict, changed, model)
     note = check_start(str(source), content, backbone, allow_broadcast_mismatch)
-    report = replace(report, note=note)
+    report = replace(report, note=note, normalization=normalization_in(content, str(source)))
     own = model.state_dict()
     used = {key: value for key, value in state_dict.items() if key in own}
     broken = [key for key, value in used.items() if not torch.isfinite(value).all()]
@@ -147,6 +150,11 @@ class _Found:
     layout: str
     where: str
     outside: int
+
+
+def find_backbone(content: Any, layout: str | None, model: nn.Module) -> StateDict:
+    """Return the part of a checkpoint that holds a backbone, with its head, under timm's names."""
+    return _find(content, layout, model, None).state_dict
 
 
 def _find(content: Any, layout: str | None, model: nn.Module, prefix: str | None) -> _Found:

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from mmengine.config import Config
-from mmengine.registry import DATASETS
 
-from ..config.loading import dataset_configs
+from ..config.loading import dataset_class, dataset_configs
 
 #: Name of cb_mm's record in a checkpoint's ``meta``.
 KEY = 'cb_mm'
@@ -55,9 +54,7 @@ class LabelSet:
     def of_config(cls, config: Config) -> LabelSet:
         """Return the classes that the first data set of a config names; it is not built."""
         for dataset in dataset_configs(config, ('test', 'val', 'train')):
-            kind = dataset.get('type')
-            kind = DATASETS.get(kind) if isinstance(kind, str) else kind
-            known = cls.of_metainfo(getattr(kind, 'METAINFO', None))
+            known = cls.of_metainfo(getattr(dataset_class(config, dataset), 'METAINFO', None))
             own = cls.of_metainfo(dataset.get('metainfo'))
             if own.classes or known.classes:
                 return cls(own.classes or known.classes)

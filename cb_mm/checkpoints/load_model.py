@@ -10,14 +10,16 @@ from mmengine.logging import print_log
 from mmengine.registry import MODELS, init_default_scope
 from torch import Tensor, nn
 
-from ..config.explain import building, require_keys
+from ..config.explain import explaining_build_errors, require_keys
 from ..config.loading import replace_sync_bn
 from ..errors import UserError
 from .backbone_weights import WEIGHTS_LINE, summary
+from .classifier import as_classifier
 from .label_set import LabelSet
 from .layouts import is_spare
 from .match import require_fit, weights_in
 from .provenance import check_exact
+from .published import is_published
 from .read import read_checkpoint
 
 
@@ -38,6 +40,7 @@ def load_model(
             evaluation. To normalise images differently, call `set_normalization` before.
         checkpoint: File with the weights of exactly this model. A model that is a backbone by
             itself also takes the file of a classifier; its head is left out, and that is logged.
+            A classifier also takes a published one, such as timm's or DeiT's.
         part: Build and load only this part of the model, such as 'backbone'.
         labels: What the labels of the data mean; by default what the config says of its data sets.
         trust: Let the checkpoint be unpickled without limits.
@@ -60,10 +63,17 @@ def load_model(
     replace_sync_bn(config)
     if config.get('data_preprocessor') and 'backbone' in config.model:  # as mmengine's Runner does
         config.model.setdefault('data_preprocessor', config.data_preprocessor)
-    with building(config):
+    with explaining_build_errors(config):
         model = MODELS.build(config.model if part is None else config.model[part])
         context = model if part is None else _Whole(config, part, model)
-    weights = _weights_of(part, weights_in(content), checkpoint)
+    published = is_published(content) and 'backbone' in config.model
+    if published and part is None:
+        weights = as_classifier(content, model, checkpoint)
+    elif published and 'head' in config.model:  # no segmentor was trained with a published ViT
+        weights = {f'{part}.{key}': value for key, value in weights_in(content).items()}
+        weights = _weights_of(part, weights, checkpoint)
+    else:
+        weights = _weights_of(part, weights_in(content), checkpoint)
     target = model
     if part is not None or 'backbone' not in config.model:
         target = _target(model, weights)

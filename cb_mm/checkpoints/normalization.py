@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import logging
+from typing import Any
+
 import timm
 from mmengine.config import Config
+from mmengine.logging import print_log
 from torch import nn
 
 from ..errors import UserError, did_you_mean
 from .provenance import Provenance, differs, normalization_text
+from .published import is_published, published_normalization
 from .sources import read_weights
 
 #: name -> mean and std of red, green and blue, in grey levels
@@ -29,17 +34,48 @@ def set_normalization(
 
     Args:
         config: A whole config; its data preprocessor is changed.
-        name: One of `NORMALIZATIONS`; 'weights' for what the weights record; None for no change.
+        name: One of `NORMALIZATIONS`; 'weights' for what the weights must say; None for what they
+            say, if they do.
         weights: The file or timm name that the model starts from.
         trust: As in `read_weights`.
     """
     if name is None:
+        if weights is not None:
+            _follow(config, weights, trust)
         return
     mean, std = named_normalization(name, weights, trust)
     preprocessor = config.model.get('data_preprocessor')
     if not preprocessor or 'mean' not in preprocessor:
-        raise UserError('--normalization: the data preprocessor of the config has no mean and std.')
+        raise UserError('`normalization`: the data preprocessor of the config has no mean and std.')
     preprocessor.mean, preprocessor.std = list(mean), list(std)
+
+
+def _follow(config: Config, weights: str, trust: bool) -> None:
+    """Take mean and std from the weights, and say so where the config has others."""
+    model = config.model
+    preprocessor = model.get('data_preprocessor') or config.get('data_preprocessor')
+    if not preprocessor or 'mean' not in preprocessor:
+        return
+    content = read_weights(weights, trust)[0]
+    found = normalization_in(content, weights)
+    if found is None:
+        if is_published(content) and 'head' in model:
+            raise UserError(
+                f'checkpoint {weights} does not say how its images were normalised, and a wrong '
+                'mean and std cost many points. Pass `normalization` imagenet (DeiT, DINO, MAE), '
+                "half (AugReg and Google's) or clip."
+            )
+        return
+    own = Provenance(mean=tuple(preprocessor.mean), std=tuple(preprocessor.std))
+    made = Provenance(mean=found[0], std=found[1])
+    if differs(made, own):
+        preprocessor.mean, preprocessor.std = list(found[0]), list(found[1])
+        print_log(
+            f'images: {normalization_text(made)}, as {weights} was trained; the config has '
+            f'{normalization_text(own)}',
+            logger='current',
+            level=logging.WARNING,
+        )
 
 
 def named_normalization(
@@ -51,7 +87,7 @@ def named_normalization(
     if name != WEIGHTS:
         known = [*NORMALIZATIONS, WEIGHTS]
         raise UserError(
-            f'--normalization {name} is not one of {", ".join(known)}.{did_you_mean(name, known)}'
+            f'`normalization` {name} is not one of {", ".join(known)}.{did_you_mean(name, known)}'
         )
     found = normalization_of(weights, trust) if weights else None
     if found is None:
@@ -61,7 +97,7 @@ def named_normalization(
             else 'there are no weights to follow'
         )
         raise UserError(
-            f'--normalization weights: {why}. Name it: {", ".join(NORMALIZATIONS)} (see '
+            f'`normalization` weights: {why}. Name it: {", ".join(NORMALIZATIONS)} (see '
             'docs/pretraining.md).'
         )
     return found
@@ -70,21 +106,37 @@ def named_normalization(
 def normalization_of(
     weights: str, trust: bool = False
 ) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
-    """Return the mean and std of weights, if known: from our checkpoints and timm names."""
+    """Return the mean and std of weights, if known: from our records, timm names, timm's files."""
+    name = _timm_name(weights)
+    if name is None:
+        return normalization_in(read_weights(weights, trust, keep=True)[0], weights)
+    cfg = timm.get_pretrained_cfg(name)
+    if cfg is not None and cfg.mean:
+        return tuple(255 * v for v in cfg.mean), tuple(255 * v for v in cfg.std)
+    return None
+
+
+def _timm_name(weights: str) -> str | None:
     name = str(weights).removeprefix('hf-hub:').removeprefix('timm/')
-    if '/' not in name and timm.is_model(name):
-        cfg = timm.get_pretrained_cfg(name)
-        if cfg is not None and cfg.mean:
-            return tuple(255 * v for v in cfg.mean), tuple(255 * v for v in cfg.std)
-        return None
-    record = Provenance.of_checkpoint(read_weights(weights, trust)[0])
-    return (record.mean, record.std) if record and record.mean else None
+    return name if '/' not in name and timm.is_model(name) else None
 
 
-def normalization_caution(model: nn.Module, weights: str | None, trust: bool = False) -> str:
+def normalization_in(content: Any, file: str) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+    """Return the mean and std that a checkpoint records, or that a published one is known for."""
+    record = Provenance.of_checkpoint(content)
+    if record is not None:
+        return (record.mean, record.std) if record.mean else None
+    return published_normalization(file) if is_published(content) else None
+
+
+def normalization_caution(model: nn.Module, weights: str | None) -> str:
     """Return a warning if a model and its initial weights are known to differ in it."""
     own = Provenance.of_model(model)
-    found = normalization_of(weights, trust) if weights else None
+    report = getattr(getattr(model, 'backbone', None), 'weights_report', None)
+    if weights and report is not None and _timm_name(weights) is None:
+        found = report.normalization  # the file was read when the model took it
+    else:
+        found = normalization_of(weights) if weights else None
     if found is None:
         return ''
     made = Provenance(mean=found[0], std=found[1])
@@ -92,5 +144,5 @@ def normalization_caution(model: nn.Module, weights: str | None, trust: bool = F
         return ''
     return (
         f'{weights} was trained with images of {normalization_text(made)}, the config has '
-        f'{normalization_text(own)}; --normalization weights follows the weights'
+        f'{normalization_text(own)}; `normalization` weights follows the weights'
     )

@@ -19,8 +19,7 @@ from ..errors import UserError
 from .label_set import KEY, LabelSet
 from .model_settings import Settings, differences, settings_of
 
-ALLOW = '--allow-broadcast-mismatch'
-ALLOW_ANY = '--allow-mismatch'
+_ALLOW = '`allow_mismatch`'
 
 #: Suffixes of settings that no training changes: other blocks may be read out, attention may become
 #: sparse, but the weights of queries and keys are cut into heads in only one way.
@@ -144,12 +143,12 @@ def check_exact(
     if contradiction and not allow:
         raise UserError(
             f'checkpoint {file}: {contradiction}. Give the data set its classes in the order of '
-            f'the training (metainfo), or pass {ALLOW_ANY} if you mean it.'
+            f'the training (metainfo), or pass {_ALLOW} if you mean it.'
         )
     if trained is not None and differs(trained, own):
         raise UserError(
             f'checkpoint {file} was trained with images of {normalization_text(trained)}; the '
-            f'config has {normalization_text(own)}. Pass --normalization weights to follow it.'
+            f'config has {normalization_text(own)}. Pass `normalization` weights to follow it.'
         )
 
 
@@ -170,7 +169,7 @@ def _check_settings(file: str, trained: Provenance, own: Provenance, only: str =
     raise UserError(
         f'checkpoint {file} was trained with other settings, which its weights do not show: '
         f'{shown}{more}. Set them in the config as they were in training, take the weights that '
-        f'match, or pass {ALLOW_ANY} if you mean it.'
+        f'match, or pass {_ALLOW} if you mean it.'
     )
 
 
@@ -226,7 +225,7 @@ def check_start(file: str, content: Any, model: nn.Module, allow: bool = False) 
 def _refusal(file: str, trained: Provenance, own: Provenance) -> str:
     return (
         f'{file} was trained with {trained}, but this model has {own}. Take the config or the '
-        f'weights that match, or pass {ALLOW} if you mean it.'
+        f'weights that match, or pass {_ALLOW} if you mean it.'
     )
 
 

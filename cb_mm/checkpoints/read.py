@@ -7,20 +7,27 @@ knows only tensors and plain data (`plain_pickle`), from an archive as torch wri
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
 
 from ..errors import MissingFile, UserError, require_name
+from ..fileio.result_files import parse_json
 from .archive import read_archive
 from .content import require_plain
 from .downloads import is_address
 from .plain_pickle import Foreign, Refused
 
+#: In the header of a .safetensors file: the ``meta`` of a checkpoint, as JSON.
+SAFETENSORS_META = 'cb_mm_meta'
 #: Files and addresses that the command line, and nothing else, has vouched for.
 _trusted: set[str] = set()
+#: What was read from a file, or received from another machine that has it, until it is taken.
+_held: dict[str, dict[str, Any]] = {}
 
 
 def trust(source: str | Path) -> None:
@@ -31,6 +38,24 @@ def trust(source: str | Path) -> None:
 def is_trusted(source: str | Path) -> bool:
     """Return whether `trust` was called for this file or address."""
     return _identity(source) in _trusted
+
+
+@contextlib.contextmanager
+def holding(path: str | Path, content: dict[str, Any]) -> Iterator[None]:
+    """Let readers of this file get its content from memory within the block, until one takes it."""
+    _held[_identity(path)] = content
+    del content  # its memory is free when it was taken and used
+    try:
+        yield
+    finally:
+        _held.pop(_identity(path), None)
+
+
+def take(path: str | Path) -> dict[str, Any]:
+    """Read a file for the last time: what was held of it is given away."""
+    content = read_checkpoint(path)
+    _held.pop(_identity(path), None)
+    return content
 
 
 def _identity(source: str | Path) -> str:
@@ -62,6 +87,8 @@ def read_checkpoint(path: str | Path, trust: bool = False) -> dict[str, Any]:
     """
     require_name(path, 'checkpoint')
     file = _resolved(path)
+    if str(file) in _held:
+        return _held[str(file)]
     try:
         if not file.is_file():
             if file.is_dir():
@@ -101,11 +128,15 @@ def _without_config(content: Any) -> Any:
 
 
 def _read_safetensors(file: Path) -> dict[str, Any]:
-    from safetensors import SafetensorError
+    from safetensors import SafetensorError, safe_open
     from safetensors.torch import load_file
 
     try:
-        return load_file(file)
+        with safe_open(file, 'pt') as opened:
+            about = (opened.metadata() or {}).get(SAFETENSORS_META)
+        weights = load_file(file)
+        # Files of `cb_mm.apis.push_to_hub` say what was trained with what, as .pth files do.
+        return weights if about is None else {'state_dict': weights, 'meta': parse_json(about)}
     except (SafetensorError, OSError, ValueError, KeyError, RuntimeError) as error:
         raise UserError(
             f'checkpoint {file} is not a complete safetensors file ({error}). Download it again.'
@@ -118,7 +149,7 @@ def _explain(error: Exception) -> str:
         return (
             f'holds "{error}", which is not weights or plain data; reading it could run code, so '
             'it was refused. Ask its author for a file of tensors only, or, if you trust the '
-            'author, pass trust=True (--trust-checkpoint).'
+            'author, pass `trust_checkpoint`.'
         )
     if isinstance(error, Refused):
         advice = (

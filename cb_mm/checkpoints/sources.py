@@ -25,9 +25,40 @@ from .read import is_trusted, read_checkpoint
 SUFFIXES = ('.pth', '.pt', '.bin', '.ckpt', '.tar', '.pkl', '.safetensors', '.npz')
 
 
-def read_weights(source: str | Path, trust: bool = False) -> tuple[Any, str | None]:
-    """Return the content of a file, an address or a hub model, and its layout if known."""
+#: Within `read_once`: what was read for its record, until the model takes it.
+_kept: dict[str, tuple[Any, str | None]] | None = None
+
+
+@contextlib.contextmanager
+def read_once() -> Iterator[None]:
+    """Read weights whose record is looked at first only once, within the block."""
+    global _kept
+    before, _kept = _kept, {}
+    try:
+        yield
+    finally:
+        _kept = before
+
+
+def read_weights(
+    source: str | Path, trust: bool = False, keep: bool = False
+) -> tuple[Any, str | None]:
+    """Return the content of a file, an address or a hub model, and its layout if known.
+
+    Args:
+        source: The file, address or name.
+        trust: Let the file be unpickled without limits.
+        keep: The same weights are read again soon; see `read_once`.
+    """
     text = str(source)
+    content = _kept.pop(text, None) if _kept else None
+    content = content or _read(text, trust)
+    if keep and _kept is not None:
+        _kept[text] = content
+    return content
+
+
+def _read(text: str, trust: bool) -> tuple[Any, str | None]:
     if is_address(text):
         return _read_file(download(text), trust or is_trusted(text))
     if text.startswith(('hf-hub:', 'hf_hub:')) or _is_timm_name(text):
@@ -60,7 +91,7 @@ def _read_file(path: Path, trust: bool) -> tuple[Any, str | None]:
 def _from_hub(name: str) -> dict[str, torch.Tensor]:
     """Return the state dict of a pretrained timm model, without its classifier."""
     try:
-        with _cache_alone_without_network():
+        with cache_alone_without_network():
             return timm.create_model(name, pretrained=True, num_classes=0).state_dict()
     except Exception as error:  # each of the hub's clients has its own errors
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
@@ -71,7 +102,7 @@ def _from_hub(name: str) -> dict[str, torch.Tensor]:
 
 
 @contextlib.contextmanager
-def _cache_alone_without_network() -> Iterator[None]:
+def cache_alone_without_network() -> Iterator[None]:
     """Use only the hub's cache if the hub cannot be reached: its client retries for a minute."""
     hub = urlparse(constants.ENDPOINT)
     reachable = bool(getproxies())

@@ -27,8 +27,8 @@ def require_resumable(content: Mapping[str, Any], file: str | Path) -> None:
     lacking = [key for key in ('meta', 'state_dict', 'message_hub') if key not in content]
     if lacking:
         raise UserError(
-            f'--resume {file}: it is not a checkpoint of a training run (it has no '
-            f'{", ".join(lacking)}). For weights to start from, pass --init {file}.'
+            f'`resume` {file}: it is not a checkpoint of a training run (it has no '
+            f'{", ".join(lacking)}). For weights to start from, pass `init` {file}.'
         )
     meta, hub = content['meta'], content['message_hub']
     schedulers = content.get('param_schedulers') or []
@@ -49,8 +49,8 @@ def require_resumable(content: Mapping[str, Any], file: str | Path) -> None:
     broken = [key for key, good in sound.items() if not good]
     if broken:
         raise UserError(
-            f'--resume {file}: its {", ".join(broken)} cannot be of a training run. Take another '
-            f'checkpoint or, for its weights only, pass --init {file}.'
+            f'`resume` {file}: its {", ".join(broken)} cannot be of a training run. Take another '
+            f'checkpoint or, for its weights only, pass `init` {file}.'
         )
 
 
@@ -127,5 +127,5 @@ def _require_state(parameter: torch.Tensor, state: Any, file: str | Path) -> Non
             raise UserError(
                 f'checkpoint {file}: the {key} of its optimizer is {there} for a parameter that is '
                 f'{list(parameter.shape)}. Resume with the config of the checkpoint or, for its '
-                f'weights only, pass --init {file}.'
+                f'weights only, pass `init` {file}.'
             )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
+import forked
 import pytest
 import torch
 from hypothesis import given, settings
@@ -103,10 +103,9 @@ def test_flipped_bits(kind, count, tmp_path):
     torch's old format and safetensors have no checksums, so that changed numbers pass there.
     """
     file = tmp_path / ('a.safetensors' if kind == 'safetensors' else 'a.pth')
-    words = [sys.executable, '-c', FLIPS, str(file), kind, str(count)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=500)
-    assert done.returncode == 0, done.stdout + done.stderr
-    tally = eval(done.stdout.strip().splitlines()[-1], {})
+    done = forked.run('-c', FLIPS, file, kind, count, cwd=tmp_path, seconds=500)
+    assert done.code == 0, done.out + done.err
+    tally = eval(done.out.strip().splitlines()[-1], {})
     assert sum(tally.values()) == count
     assert tally['error'] > count / 10
     if kind == 'zip':

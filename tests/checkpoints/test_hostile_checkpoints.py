@@ -17,9 +17,9 @@ import pytest
 import torch
 from mmengine.logging import HistoryBuffer
 
+from cb_mm.checkpoints.mmengine_files import _load_stream
 from cb_mm.checkpoints.read import read_checkpoint
 from cb_mm.errors import UserError
-from cb_mm.safe_io import _load_stream
 
 JOB = Path(__file__).parents[1].joinpath('hostile_checkpoints.py')
 #: Made to do harm, and found to hold nothing but plain data.

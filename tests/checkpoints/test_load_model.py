@@ -6,6 +6,7 @@ import copy
 import json
 import logging
 import shutil
+from enum import Enum
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,13 +15,15 @@ import pytest
 import torch
 from mmengine.config import Config
 from mmengine.logging import MMLogger
-from mmengine.registry import MODELS, init_default_scope
+from mmengine.registry import MODELS, DefaultScope, init_default_scope
 from mmengine.runner import BaseLoop
 from old_checkpoint import ALL, CHECKPOINT, CONFIG, DONE
 from tool import CONFIGS, main_of, write_config
 
 from cb_mm.checkpoints.label_set import KEY, LabelSet
 from cb_mm.checkpoints.load_model import load_model
+from cb_mm.checkpoints.match import require_finite, weights_digest, weights_in
+from cb_mm.checkpoints.model_settings import differences, settings_of
 from cb_mm.checkpoints.normalization import set_normalization
 from cb_mm.checkpoints.provenance import Provenance
 from cb_mm.checkpoints.read import read_checkpoint
@@ -89,6 +92,7 @@ def test_the_same_model(trained):
     model = load_model(given, trained)
     assert given.to_dict() == before
     assert not model.training
+    assert not any(isinstance(part, torch.nn.SyncBatchNorm) for part in model.modules())
     assert model.dataset_meta['classes'] == tuple(CLASSES)
     weights = torch.load(trained, weights_only=True)['state_dict']
     assert weights
@@ -163,7 +167,7 @@ def test_another_model_of_the_same_shapes_is_refused(trained, name):
     changes, words = OTHER_MODELS[name]
     with pytest.raises(UserError) as error:
         load_model(config_with(**changes), trained)
-    for word in (*words, 'a.pth', 'mismatch if you mean it'):
+    for word in (*words, 'a.pth', 'mismatch` if you mean it'):
         assert word in str(error.value)
     assert '\n' not in str(error.value)
     load_model(config_with(**changes), trained, allow_mismatch=True)
@@ -219,7 +223,8 @@ SAME_MODELS = {
 
 @pytest.mark.parametrize('name', SAME_MODELS)
 def test_innocent_differences_pass(trained, name):
-    load_model(config_with(**SAME_MODELS[name]), trained)
+    model = load_model(config_with(**SAME_MODELS[name]), trained)
+    assert model.dataset_meta['classes'] == tuple(CLASSES), 'as in training'
 
 
 class Loop(BaseLoop):
@@ -262,10 +267,13 @@ def test_the_hook_compares_all_when_a_run_is_resumed_or_tested(trained):
 
 
 def test_normalization(trained):
+    with pytest.raises(UserError, match=r'std 60, 60, 60; the config has .* std 61, 60, 60'):
+        load_model(config_with(model__data_preprocessor__std=[61.0, 60.0, 60.0]), trained)
+    load_model(config_with(model__data_preprocessor__std=[60.01] * 3), trained)  # rounding
     other = config_with(model__data_preprocessor__mean=[127.5] * 3)
     for part in (None, 'backbone'):
         for allow in (False, True):
-            with pytest.raises(UserError, match='--normalization weights'):
+            with pytest.raises(UserError, match='`normalization` weights'):
                 load_model(other, trained, part, allow_mismatch=allow)
     set_normalization(other, 'weights', str(trained))
     model = load_model(other, trained)
@@ -278,7 +286,7 @@ def test_a_preprocessor_beside_the_model(trained):
     given.data_preprocessor = given.model.pop('data_preprocessor')
     assert load_model(given, trained).data_preprocessor.mean.flatten().tolist() == [120.0] * 3
     given.data_preprocessor.mean = [1.0] * 3
-    with pytest.raises(UserError, match='--normalization weights'):
+    with pytest.raises(UserError, match='`normalization` weights'):
         load_model(given, trained, 'backbone')
 
 
@@ -298,6 +306,49 @@ def test_other_weights_are_refused(trained, tmp_path, part):
         torch.save({**content, 'state_dict': state}, tmp_path / 'b.pth')
         with pytest.raises(UserError, match=message):
             load_model(config_with(), tmp_path / 'b.pth', part)
+
+
+def test_names_that_other_writers_leave(trained, tmp_path):
+    """Data parallelism puts `module.` in front; files of old torch do not count batches."""
+    weights = torch.load(trained, weights_only=True)['state_dict']
+    counts = [key for key in weights if key.endswith('num_batches_tracked')]
+    assert counts
+    renamed = {f'module.{key}': weights[key] for key in weights if key not in counts}
+    torch.save({'state_dict': renamed, 'meta': {}}, tmp_path / 'b.pth')
+    found = load_model(config_with(), tmp_path / 'b.pth').state_dict()
+    assert all(torch.equal(found[key], weights[key]) for key in weights if key not in counts)
+    one = torch.ones(1)
+    assert weights_in({'a.module.b': one, 'module.c': one, 'epoch': 3}) == {
+        'a.module.b': one, 'c': one,
+    }  # fmt: skip
+    assert weights_in({'state_dict': [one]}) == {}
+
+
+def test_values_and_digests_of_every_kind():
+    with pytest.raises(UserError, match='a are not all finite'):
+        require_finite({'a': torch.tensor([complex(0, float('nan'))])}, 'x.pth')
+    require_finite({'a': torch.tensor([1j]), 'b': torch.tensor([1])}, 'x.pth')
+
+    def digest(**tensors: torch.Tensor) -> str:
+        model = torch.nn.Module()
+        for name, tensor in tensors.items():
+            model.register_buffer(name, tensor)
+        return weights_digest(model)
+
+    zeros = torch.zeros(2, 2)
+    others = [
+        digest(a=zeros + 1), digest(b=zeros), digest(a=zeros.int()), digest(a=zeros.flatten()),
+        digest(a=zeros, b=zeros),
+    ]  # fmt: skip
+    assert len({digest(a=zeros), *others}) == 6
+    assert digest(a=zeros.clone()) == digest(a=zeros)
+
+
+def test_labels_that_are_given_count_more_than_those_of_the_config(trained):
+    other = LabelSet(('sky', 'road', 'tree'))
+    with pytest.raises(UserError, match="class 'sky' was number 1"):
+        load_model(config_with(), trained, labels=other)
+    load_model(config_with(), trained, labels=LabelSet(('Road', 'SKY', 'tree')))
 
 
 def test_classes_of_others_are_compared(trained, tmp_path):
@@ -323,8 +374,47 @@ def test_labels():
         ('a', 'b_c', 'd'), False
     ).contradiction(known)
     assert "'a' was number 0" in LabelSet(('background', 'a', 'b_c'), True).contradiction(known)
+    for name in ('Traffic Light', 'traffic-light', 'TRAFFIC_LIGHT'):  # one class, however written
+        moved = LabelSet(('car', name)).contradiction(LabelSet(('traffic_light', 'car')))
+        assert "'car' was number 1" in moved
+        alone = LabelSet(('x', name)).contradiction(LabelSet(('traffic_light', 'car')))
+        assert f'{name!r} was number 0' in alone
     twice = LabelSet(('crane', 'x', 'crane'))
     assert twice.contradiction(twice) == ''
+    assert twice.contradiction(LabelSet(('crane', 'x', 'bird'))) == '', 'one of them is there'
+
+
+def test_labels_of_a_config():
+    """Those of the test data, under the names that the config gives them, without building it."""
+
+    def loader(kind: str, *classes: str) -> dict:
+        metainfo = dict(metainfo=dict(classes=classes)) if classes else {}
+        return dict(dataset=dict(type=kind, data_root='nowhere', **metainfo))
+
+    scope = dict(default_scope='mmseg')
+    both = dict(test_dataloader=loader('ADE20KDataset', 'a', 'b'),
+                train_dataloader=loader('ADE20KDataset', 'c', 'd'), **scope)  # fmt: skip
+    assert LabelSet.of_config(Config(both)).classes == ('a', 'b')
+    del both['test_dataloader']
+    assert LabelSet.of_config(Config(both)).classes == ('c', 'd')
+    stock = Config(dict(test_dataloader=loader('ADE20KDataset'), **scope))
+    known = LabelSet.of_config(stock).classes
+    assert (len(known), known[0]) == (150, 'wall'), 'those of the class itself'
+    stock.test_dataloader.dataset.type = 'mmdet.CocoDataset'
+    assert LabelSet.of_config(stock).classes[:2] == ('person', 'bicycle')
+    stock.test_dataloader.dataset.type = 'BaseSegDataset'
+    assert LabelSet.of_config(stock).classes == ()
+
+
+def test_classes_of_a_stock_data_set_are_compared(trained, tmp_path):
+    """A config that names a data set of mmseg and no classes has those of the data set."""
+    content = torch.load(trained, weights_only=True)
+    content['meta'][KEY]['classes'] = ['building', 'wall', 'sky']
+    torch.save(content, tmp_path / 'b.pth')
+    given = config_with()
+    given.test_dataloader.dataset = dict(type='ADE20KDataset', data_root='nowhere')
+    with pytest.raises(UserError, match="class 'wall' was number 1 in training and is number 0"):
+        load_model(given, tmp_path / 'b.pth')
 
 
 # --- a backbone by itself -------------------------------------------------------------------------
@@ -406,6 +496,24 @@ def test_the_names_of_the_model_inside_timm_cb(tmp_path):
     model = load_model(config, tmp_path / 'a.pth')
     weights = torch.load(tmp_path / 'a.pth', weights_only=True)
     assert all(torch.equal(value, weights[key]) for key, value in model.model.state_dict().items())
+    assert DefaultScope.get_current_instance().scope_name == 'mmengine', 'the config names none'
+    # Its own names, and a head that is left out: those of the model inside are not looked for.
+    whole = {**model.state_dict(), 'head.weight': torch.zeros(3, 4)}
+    torch.save(whole, tmp_path / 'whole.pth')
+    again = load_model(config, tmp_path / 'whole.pth').state_dict()
+    assert all(torch.equal(value, whole[key]) for key, value in again.items())
+
+
+class Foreign:
+    """A class that safe reading knows nothing of."""
+
+
+def test_trust_is_for_the_file_that_is_loaded(trained, tmp_path):
+    content = torch.load(trained, weights_only=True)
+    torch.save({**content, 'extra': Foreign()}, tmp_path / 'b.pth')
+    with pytest.raises(UserError, match='trust_checkpoint'):
+        load_model(config_with(), tmp_path / 'b.pth')
+    load_model(config_with(), tmp_path / 'b.pth', trust=True)
 
 
 # --- detectors, and backbones of others -----------------------------------------------------------
@@ -414,8 +522,6 @@ def test_the_names_of_the_model_inside_timm_cb(tmp_path):
 def test_settings_of_a_detector():
     """Anchors and coders are no modules, but they turn numbers into boxes."""
     from tool import SMALL_MASK_RCNN
-
-    from cb_mm.checkpoints.model_settings import differences, settings_of
 
     def built(**changes: Any) -> dict:
         config = Config.fromstring(SMALL_MASK_RCNN.replace('{configs}', str(CONFIGS)), '.py')
@@ -437,6 +543,24 @@ def test_settings_of_a_detector():
         'rpn_head.loss_bbox.loss_weight': 2.0, 'data_preprocessor.pad_size_divisor': 64,
     }  # fmt: skip
     assert list(differences(plain, built(**innocent))) == []
+
+
+def test_settings_are_plain_values():
+    class Kind(Enum):
+        FAST = 'fast'
+
+    model = torch.nn.ModuleDict({'part': torch.nn.Linear(1, 1)})
+    model.part.kind, model.part.shape = Kind.FAST, torch.Size([2, 3])
+    model.part.helper = object()  # nothing that a checkpoint could keep
+    found = settings_of(model)
+    assert (found['part.kind'], found['part.shape']) == (['fast'], [[2, 3]])
+    assert 'part.helper' not in found
+    model.unused_parts = ('part',)  # a model says what its predictions do without
+    assert not [name for name in settings_of(model) if name.startswith('part.')]
+    assert list(differences({'eps': [1e-5]}, {'eps': [1.001e-5]})) == [
+        ('eps', '1e-05', '1.001e-05')
+    ]
+    assert list(differences({'eps': [1e-5]}, {'eps': [1e-5 * (1 + 1e-9)], 'new': [1]})) == []
 
 
 def test_cb_around_a_backbone_of_others_is_recorded():
@@ -485,14 +609,22 @@ def test_an_old_checkpoint_is_tested(old, scenes, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_start_is_told_once(old, scenes, tmp_path, capsys):
+def test_a_start_is_read_and_told_once(old, scenes, tmp_path, capsys, monkeypatch):
+    read: list[str] = []
+
+    def counted(path, trust=False):
+        read.append(str(path))
+        return read_checkpoint(path, trust)
+
+    monkeypatch.setattr('cb_mm.checkpoints.sources.read_checkpoint', counted)
     words = [
         old[0], '--data-root', scenes.ade20k, '--work-dir', tmp_path / 'work', '--init', old[1],
         '--cfg-options', 'train_cfg.max_iters=1', 'train_dataloader.num_workers=0',
         'train_dataloader.persistent_workers=False', 'val_dataloader.num_workers=0',
-        'val_dataloader.persistent_workers=False',
+        'val_dataloader.persistent_workers=False', '--normalization', 'weights',
     ]  # fmt: skip
     assert main_of('train.py')([str(word) for word in words]) == 0
+    assert read == [str(old[1])], 'for its normalisation, the weights and the start report'
     shown = [line for line in capsys.readouterr().out.splitlines() if 'loaded 41/41' in line]
     assert [line.split()[0] for line in shown] == ['weights']
     (log,) = (tmp_path / 'work').glob('*/*.log')

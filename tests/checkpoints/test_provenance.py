@@ -95,7 +95,7 @@ def test_a_mismatch_is_an_error_unless_asked_for(tmp_path, name):
     source, make = MISMATCHES[name]
     file, model = save(tmp_path / 'a.pth', source), make()
     before = {key: value.clone() for key, value in model.state_dict().items()}
-    with pytest.raises(UserError, match='--allow-broadcast-mismatch') as error:
+    with pytest.raises(UserError, match='`allow_mismatch`') as error:
         load_weights(model, file)
     assert str(Provenance.of_model(source)) in str(error.value)
     assert str(Provenance.of_model(model)) in str(error.value)
@@ -139,7 +139,7 @@ def test_exact():
         with pytest.raises(UserError, match=r'a\.pth was trained with cb in layers 2-3'):
             check_exact('a.pth', trained, Model(other, 120.0))
         check_exact('a.pth', trained, Model(other, 120.0), allow=True)
-    with pytest.raises(UserError, match='--normalization weights'):
+    with pytest.raises(UserError, match='`normalization` weights'):
         check_exact('a.pth', trained, Model(vit('cb'), 127.5))
 
 

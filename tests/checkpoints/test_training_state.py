@@ -120,7 +120,7 @@ def test_its_own_optimizer(trained, tmp_path):
 )
 def test_states_of_no_run(trained, part, value, tmp_path, capsys):
     content = {**read_checkpoint(trained), part: value}
-    with pytest.raises(UserError, match=rf'a\.pth: its {part} cannot be of a training run.*--init'):
+    with pytest.raises(UserError, match=rf'a\.pth: its {part} cannot be of a training run.*`init`'):
         require_resumable(content, 'a.pth')
     torch.save(content, tmp_path / 'iter_2.pth')
     assert last_whole_checkpoint(tmp_path) is None
@@ -128,5 +128,5 @@ def test_states_of_no_run(trained, part, value, tmp_path, capsys):
 
 
 def test_weights_alone_are_no_run():
-    with pytest.raises(UserError, match=r'not a checkpoint of a training run.*--init'):
+    with pytest.raises(UserError, match=r'not a checkpoint of a training run.*`init`'):
         require_resumable({'state_dict': {}}, 'a.pth')
