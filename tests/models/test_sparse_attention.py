@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import os
 import pickle
 import re
-import subprocess
-import sys
 from pathlib import Path
 
+import forked
 import numpy as np
 import pytest
 import torch
@@ -279,14 +277,11 @@ print('trained')
 """
 
 
-def test_half_precision_and_autocast():
+def test_half_precision_and_autocast(tmp_path):
     # In a process of its own: some virtual machines announce AMX and then forbid it, and oneDNN's
     # bfloat16 kernels end the whole process there unless they are told to do without.
-    env = {**os.environ, 'PYTHONPATH': str(REPO), 'ONEDNN_MAX_CPU_ISA': 'AVX512_CORE_BF16'}
-    done = subprocess.run(
-        [sys.executable, '-c', AUTOCAST], env=env, capture_output=True, text=True, check=False
-    )
-    assert done.stdout.strip() == 'trained', done.stderr[-3000:]
+    done = forked.run('-c', AUTOCAST, cwd=tmp_path, env=forked.WITHOUT_AMX)
+    assert done.out.strip() == 'trained', done.err[-3000:]
 
 
 def test_copies_and_pickles_work_on_their_own_grid():

@@ -44,7 +44,7 @@ def plain(logits, labels, align_corners):
 @pytest.mark.parametrize('sizes', SIZES.values(), ids=SIZES)
 def test_loss_gradient_and_hits(monkeypatch, sizes, rows, align_corners):
     """Whatever the number of rows at a time."""
-    monkeypatch.setattr(upsampled_loss, '_CHUNK', rows * sizes[1][1] * 7)
+    monkeypatch.setattr(upsampled_loss, '_SMALL_CHUNK', rows * sizes[1][1] * 7)
     logits, labels = case(sizes, torch.float64)
     ours, hits = UpsampledCrossEntropy.apply(logits, labels, 255, align_corners)
     theirs, right = plain(logits, labels, align_corners)
@@ -53,6 +53,24 @@ def test_loss_gradient_and_hits(monkeypatch, sizes, rows, align_corners):
     (our_grad,) = torch.autograd.grad(3 * ours.sum(), logits)
     (their_grad,) = torch.autograd.grad(3 * theirs, logits)
     torch.testing.assert_close(our_grad, their_grad, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize('align_corners', [False, True])
+@pytest.mark.parametrize('rows', [1, 3, 1000])
+@pytest.mark.parametrize('sizes', SIZES.values(), ids=SIZES)
+def test_the_chunks_of_a_gpu(monkeypatch, sizes, rows, align_corners):
+    """On the CPU, which can check them: all rows at once, or some rows of all images."""
+    monkeypatch.setattr(upsampled_loss, '_LARGE_CHUNK', rows * sizes[1][1] * 7 * 2)
+    logits, labels = case(sizes, torch.float64)
+    ours, hits, grad = upsampled_loss._in_large_chunks(
+        logits.detach(), labels, 255, align_corners, True
+    )
+    theirs, right = plain(logits, labels, align_corners)
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-9)
+    assert hits.item() == right
+    (their_grad,) = torch.autograd.grad(theirs, logits)
+    torch.testing.assert_close(grad, their_grad, rtol=0, atol=1e-11)
+    assert upsampled_loss._in_large_chunks(logits, labels, 255, align_corners, False)[2] is None
 
 
 def test_many_random_sizes():

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import copy
 import datetime
+import functools
+import warnings
 from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from torch.distributed.fsdp import FullyShardedDataParallel
+from torch.distributed.fsdp.wrap import size_based_auto_wrap_policy
 from torch.nn.parallel import DistributedDataParallel
 
 WORLD = 2
@@ -61,9 +65,48 @@ def _train(rank: int, folder: str) -> None:
         own = {n: p.grad for n, p in alone.named_parameters() if p.requires_grad}
         last = {n: p.detach() for n, p in model.named_parameters()}
         grads.append({'shared': first, 'own': own, 'last': last})
+    grads += [_sharded(), _hosted(rank)]
     torch.save(grads, f'{folder}/rank{rank}.pt')
     dist.barrier()
     dist.destroy_process_group()
+
+
+def _hosted(rank: int) -> dict:
+    """Two steps with a host whose class token no map needs."""
+    from cb_mm.models import TimmCB
+
+    torch.manual_seed(0)
+    model = TimmCB('xcit_nano_12_p8_224', 'cb', model_kwargs=dict(depth=2))
+    wrapped = DistributedDataParallel(model)
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+    for _ in range(2):
+        optimizer.zero_grad()
+        _loss(wrapped(torch.randn(2, 3, 32, 32) + rank)).backward()
+        optimizer.step()
+    return {n: p.detach() for n, p in model.named_parameters()}
+
+
+def _sharded() -> dict:
+    """Maps and gradients' norm of a model that FSDP shards by size, and of the same one whole."""
+    from cb_mm.models import ViTCB
+
+    torch.manual_seed(0)
+    arch = {'embed_dim': 24, 'depth': 4, 'num_heads': 3}
+    model = ViTCB(arch, 'cb', img_size=32, out_indices=(0, 1, 2, 3), pyramid=False)
+    whole = copy.deepcopy(model)
+    policy = functools.partial(size_based_auto_wrap_policy, min_num_params=5000)
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')  # torch would rather have its next version used
+        sharded = FullyShardedDataParallel(
+            model, auto_wrap_policy=policy, device_id=torch.device('cpu'), use_orig_params=True
+        )
+        x = torch.randn(2, 3, 32, 48, generator=torch.Generator().manual_seed(5))
+        maps = sharded(x)
+        _loss(maps).backward()
+        units = [name for name, part in sharded.named_modules()
+                 if isinstance(part, FullyShardedDataParallel)]  # fmt: skip
+    return {'maps': [m.detach() for m in maps], 'units': units,
+            'whole': [m.detach() for m in whole(x)]}  # fmt: skip
 
 
 @pytest.fixture(scope='module')
@@ -88,3 +131,17 @@ def test_processes_hold_the_same_weights_after_training(ranks, case):
     one, two = (rank[case]['last'] for rank in ranks)
     for name, value in one.items():
         assert torch.equal(value, two[name]), name
+
+
+def test_blocks_can_be_sharded_one_by_one(ranks):
+    """By a user's own FSDP with torch's policy by size, which looks into lists alone."""
+    for rank in ranks:
+        found = rank[len(CASES)]
+        assert sum('blocks.' in unit for unit in found['units']) == 4, found['units']
+        for map_, whole in zip(found['maps'], found['whole'], strict=True):
+            torch.testing.assert_close(map_, whole)
+
+
+def test_a_host_with_parts_that_no_map_needs_trains(ranks):
+    one, two = (rank[len(CASES) + 1] for rank in ranks)
+    assert all(torch.equal(value, two[name]) for name, value in one.items())

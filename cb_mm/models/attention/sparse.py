@@ -15,9 +15,8 @@ from timm.layers import Attention
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from ...errors import UserError
 from .sparse_pattern import SparsePattern, SparsePlan, make_plan
-from .token_grid import TokenGrid
+from .token_grid import GridAttention, TokenGrid
 
 #: Bytes of gathered keys and values at a time: on a CPU, what fits in the cache is fastest.
 _CPU_CHUNK, _GPU_CHUNK = 4 * 2**20, 128 * 2**20
@@ -126,8 +125,8 @@ class _SparseAttention(torch.autograd.Function):
         return *_backward(q, k, v, grad, ctx.plan), None
 
 
-class SparseAttention(Attention):
-    """timm's attention, with its parameters and keys, over a sparse pattern.
+class SparseAttention(GridAttention):
+    """Attention over a sparse pattern.
 
     Args:
         attention: The dense attention that this one replaces.
@@ -139,13 +138,9 @@ class SparseAttention(Attention):
     def __init__(
         self, attention: Attention, pattern: SparsePattern, grid: TokenGrid, layer: int = 0
     ) -> None:
-        nn.Module.__init__(self)
-        self.__dict__.update(vars(attention))
-        if attention.attn_drop.p > 0:
-            raise UserError('attn_drop_rate does not work with sparse attention: set it to 0.')
+        super().__init__(attention, grid, 'sparse')
         self.pattern = pattern
         self.layer = layer
-        self.grid = grid
         self._plans: dict[tuple, SparsePlan] = {}
 
     def plan(self, tokens: int, device: torch.device) -> SparsePlan:
@@ -159,28 +154,8 @@ class SparseAttention(Attention):
             self._plans[key] = plan.to(device)
         return self._plans[key]
 
-    def _heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        q, k, v = self.qkv(x).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
-        q, k = self.q_norm(q) * self.scale, self.k_norm(k)
-        return q.to(v.dtype), k.to(v.dtype), v
+    def mix(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:  # noqa: D102
+        return sparse_attention(q, k, v, self.plan(q.shape[2], q.device))
 
-    def forward(  # noqa: D102
-        self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False
-    ) -> Tensor:
-        if attn_mask is not None or is_causal:
-            raise UserError('sparse attention takes no further mask.')
-        q, k, v = self._heads(x)
-        mixed = sparse_attention(q, k, v, self.plan(x.shape[1], x.device))
-        return self.proj_drop(self.finish(mixed.transpose(1, 2).flatten(2), x))
-
-    def attention_parts(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return scaled queries, keys, values and the pattern as a bias, for `cb_mm.attention`."""
-        mask = self.plan(x.shape[1], x.device).mask()
-        bias = torch.zeros(mask.shape, device=x.device).masked_fill_(~mask, float('-inf'))
-        return *self._heads(x), bias
-
-    def finish(self, mixed: Tensor, x: Tensor) -> Tensor:
-        """Return the output (B, n, C) from mixed values of all heads (B, n, C) and the input."""
-        norm, gate = getattr(self, 'norm', None), getattr(self, 'gate', None)
-        mixed = mixed if norm is None else norm(mixed)
-        return self.proj(mixed if gate is None else mixed * gate(x).sigmoid())
+    def mask(self, tokens: int, device: torch.device) -> Tensor:  # noqa: D102
+        return self.plan(tokens, device).mask()

@@ -6,7 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import timm
+from timm.models.eva import Eva
 from timm.models.pit import PoolingVisionTransformer
+from timm.models.vision_transformer import VisionTransformer
+from timm.models.volo import VOLO
 from torch import nn
 
 from ...errors import UserError, did_you_mean
@@ -62,7 +65,21 @@ def _checked(model: nn.Module, name: str) -> nn.Module:
         patches.dynamic_img_pad = True  # images that are not whole patches: zeros at the end
     if isinstance(model, PoolingVisionTransformer):
         model.group_matcher = group_pit
+    if isinstance(model, (VisionTransformer, Eva)):
+        model.group_matcher = group_vit
     return model
+
+
+def group_vit(coarse: bool = False) -> dict[str, Any]:
+    """Return which layer a parameter of a plain transformer belongs to.
+
+    timm places the norm before the blocks (CLIP, Perception Encoder) and learned rotary
+    frequencies behind the last block, though the first block is the first to use them.
+    """
+    return {
+        'stem': r'^(?:\w+_token|pos_embed|patch_embed|norm_pre|rope)',
+        'blocks': [(r'^blocks\.(\d+)', None), (r'^norm\.', (99999,))],
+    }
 
 
 def group_pit(coarse: bool = False) -> dict[str, Any]:
@@ -91,6 +108,10 @@ def fixed_size(model: nn.Module) -> tuple[int, int] | None:
     """Return the only image size that the model takes; None when it takes any."""
     if isinstance(model, PoolingVisionTransformer):  # its position embedding is added as it is
         return tuple(model.patch_embed.img_size)
+    if isinstance(model, VOLO) and model.pos_embed is not None:
+        reduction: Any = model.feature_info[-1]['reduction']
+        height, width = model.pos_embed.shape[1:3]
+        return height * reduction, width * reduction
     patches: Any = getattr(model, 'patch_embed', None) or getattr(model, 'stem', None)
     if getattr(patches, 'strict_img_size', False):
         return tuple(patches.img_size)

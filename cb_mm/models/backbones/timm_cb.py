@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from mmengine.model import BaseModule
 from mmengine.registry import MODELS
@@ -63,6 +63,7 @@ class TimmCB(BaseModule):
             weights of a timm model by its name; see
             `cb_mm.checkpoints.backbone_weights.load_weights`.
         scale_init: Initial value of CB_S's scales.
+        prefix_in_mean: Whether class, distillation and register tokens take part in CB's mean.
         pyramid_norm_cfg: Norm in the pyramid; BN by default.
         model_kwargs: Further arguments for timm's model.
 
@@ -90,6 +91,7 @@ class TimmCB(BaseModule):
         init_cfg: dict | list[dict] | None = None,
         *,
         scale_init: float = 0.0,
+        prefix_in_mean: bool = True,
         pyramid_norm_cfg: dict | None = None,
         model_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
@@ -112,7 +114,8 @@ class TimmCB(BaseModule):
         self.depth = 0
         self.broadcast_layers: tuple[int, ...] = ()
         if broadcast is not None:
-            self._place_broadcast(broadcast, layers, skip_out_layers, scale_init)
+            skip_tokens = 0 if prefix_in_mean else getattr(self.model, 'num_prefix_tokens', 0)
+            self._place_broadcast(broadcast, layers, skip_out_layers, scale_init, skip_tokens)
         if with_cp:
             self._recompute()
         self._freeze(frozen_stages)
@@ -136,10 +139,15 @@ class TimmCB(BaseModule):
         return FeaturePyramid(self.out_channels[0], scales, norm_cfg)
 
     def _place_broadcast(
-        self, kind: str, layers: str | Iterable[int], skip_out_layers: bool, scale_init: float
+        self,
+        kind: str,
+        layers: str | Iterable[int],
+        skip_out_layers: bool,
+        scale_init: float,
+        skip_tokens: int,
     ) -> None:
         check_choice('broadcast', kind, BROADCASTS)
-        if BROADCASTS[kind].needs_class_token and not hasattr(self.model, 'cls_token'):
+        if BROADCASTS[kind].needs_class_token and getattr(self.model, 'cls_token', None) is None:
             raise UserError(f'broadcast={kind!r} needs a class token; {self.model_name} has none.')
         ends = list(find_mlp_ends(self.model))
         chosen = set(resolve_layers(layers, len(ends)))
@@ -148,7 +156,13 @@ class TimmCB(BaseModule):
             chosen -= {max(i for i, name in enumerate(ends) if _inside(name, s)) for s in stages}
         self.depth, self.broadcast_layers = len(ends), tuple(sorted(chosen))
         if chosen:
-            add_context_broadcast(self.model, kind, self.broadcast_layers, scale_init=scale_init)
+            add_context_broadcast(
+                self.model,
+                kind,
+                self.broadcast_layers,
+                scale_init=scale_init,
+                skip_tokens=skip_tokens,
+            )
 
     def _stage_name(self, index: int) -> str:
         """Name of the module that gives a feature map."""
@@ -166,17 +180,18 @@ class TimmCB(BaseModule):
 
     def _freeze(self, frozen_stages: int) -> None:
         names = [name for name, _ in self.model.named_parameters()]
-        matcher = getattr(self.model, 'group_matcher', None)
         stages = dict.fromkeys(names, 0)
-        if matcher is not None:
-            stages = group_with_matcher(
-                ((name, None) for name in names), matcher(coarse=True), reverse=True
-            )
+        grouped = True
+        try:
+            matcher = self.model.group_matcher(coarse=True)
+            stages = group_with_matcher(((n, None) for n in names), matcher, reverse=True)
+        except (AttributeError, AssertionError):  # timm has none for it, or not by stages
+            grouped = False
         last = max(self.out_indices) + 1
-        if not -1 <= frozen_stages <= last or (frozen_stages >= 0 and matcher is None):
+        if not -1 <= frozen_stages <= last or (frozen_stages >= 0 and not grouped):
             raise UserError(f'frozen_stages={frozen_stages} is not between -1 and {last}.')
         # A parameter that never gets a gradient would stop DistributedDataParallel.
-        unused = set(names) - self._kept_by_timm() | {n for n in names if stages[n] > last}
+        unused = set(names) - self._used_parameters()
         frozen = {name for name in names if stages[name] <= frozen_stages}
         for name in unused | frozen:
             self.model.get_parameter(name).requires_grad_(False)
@@ -189,13 +204,27 @@ class TimmCB(BaseModule):
             and all(f'{path}.{name}' in frozen for name, _ in module.named_parameters())
         ]
 
-    def _kept_by_timm(self) -> set[str]:
-        """Return the parameters that remain when timm prunes what these outputs do not need."""
-        if not hasattr(self.model, 'prune_intermediate_layers'):
-            return {name for name, _ in self.model.named_parameters()}
-        pruned = copy.deepcopy(self.model)
-        pruned.prune_intermediate_layers(list(self.out_indices), prune_norm=True, prune_head=True)
-        return {name for name, _ in pruned.named_parameters()}
+    def _used_parameters(self) -> set[str]:
+        """Return the names of the timm model's parameters that the maps depend on.
+
+        They are those in the graph of a forward pass without numbers (on torch's meta device).
+        timm's own pruning leaves some that no map needs, such as CaiT's class token.
+        """
+        settings: Any = getattr(self.model, 'default_cfg', None) or {}
+        size = self.fixed_size or tuple(settings.get('input_size', (3, 224, 224)))[-2:]
+        names = {name for name, _ in self.model.named_parameters()}
+        with torch.enable_grad():
+            stand_ins = {
+                name: torch.empty_like(value, device='meta').requires_grad_(value.requires_grad)
+                for name, value in [*self.named_parameters(), *self.named_buffers()]
+            }
+            images = torch.empty(2, 3, *size, device='meta')
+            try:
+                maps = torch.func.functional_call(self, stand_ins, (images,))
+            except (RuntimeError, NotImplementedError):  # it looks at the numbers: none is left out
+                return names
+        used = leaves_of(maps)
+        return {name for name in names if stand_ins[f'model.{name}'] in used}
 
     def train(self, mode: bool = True) -> TimmCB:
         """Set training mode for everything but the frozen parts."""
@@ -250,6 +279,22 @@ def _spread(model: nn.Module) -> tuple[int, ...]:
     if len({info['reduction'] for info in infos}) > 1 or len(infos) < 4:
         return tuple(range(len(infos)))
     return tuple(round((i + 1) * len(infos) / 4) - 1 for i in range(4))
+
+
+def leaves_of(outputs: Sequence[Tensor]) -> set[Tensor]:
+    """Return the parameters that these tensors were computed from."""
+    found: set[Tensor] = set()
+    seen: set[Any] = set()
+    waiting: list[Any] = [output.grad_fn for output in outputs]
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if hasattr(node, 'variable'):
+            found.add(node.variable)
+        waiting.extend(following for following, _ in node.next_functions)
+    return found
 
 
 def _inside(name: str, stage: str) -> bool:

@@ -23,7 +23,8 @@ from ..broadcast.context_broadcast import (
     resolve_layers,
 )
 from ..necks.feature_pyramid import FeaturePyramid
-from .vit_attention import build_vit
+from .timm_build import group_vit
+from .vit_attention import build_vit, place_windows
 
 
 @MODELS.register_module()
@@ -66,6 +67,9 @@ class ViTCB(VisionTransformer, BaseModule):
             in the paper's Table 1; 'R', 'W', 'G' or a sum of them ('R+W+G'), or a dict such as
             ``dict(random=3, window=3, global_tokens=16, block=4)``, is sparse: see
             `SparsePattern`. Sparse attention has timm's keys, and takes the same weights.
+        window: Side in patches of the windows that attention is limited to, as in ViTDet; None: no
+            windows. CB's mean still runs over all tokens of the image. See `WindowAttention`.
+        global_blocks: Blocks without windows; None is the last of each quarter, as in ViTDet.
         out_type: 'maps', or 'cls' for classification: the class token of the last block after the
             final norm, as a tuple of one (B, embed_dims) tensor, or for a distilled model of the
             pair of class and distillation token. ``out_indices`` and ``pyramid`` are ignored then.
@@ -101,15 +105,21 @@ class ViTCB(VisionTransformer, BaseModule):
         norm_out: bool = False,
         pyramid_norm_cfg: dict | None = None,
         attention: str | Mapping[str, Any] | None = None,
+        window: int | None = None,
+        global_blocks: Sequence[int] | None = None,
         out_type: str = 'maps',
     ) -> None:
         check_choice('out_type', out_type, ('maps', 'cls'))
         vit = build_vit(arch, img_size, drop_path_rate, attention)
+        place_windows(vit, window, global_blocks)
         BaseModule.__init__(self, init_cfg)
         # This module becomes the model that timm built: parameters, parts and settings. Holding
         # it as a child instead would put a prefix before every key.
         self.__dict__.update(vars(vit))
         self._timm_class = type(vit)
+        # A list, since `forward` calls the blocks one by one. Of a Sequential, FSDP would shard the
+        # whole, and a block that is called past it would find no weights. The keys are the same.
+        self.blocks = nn.ModuleList(vit.blocks)
 
         depth = len(self.blocks)
         self.out_type = out_type
@@ -221,9 +231,8 @@ class ViTCB(VisionTransformer, BaseModule):
             if 'trust' in options:
                 raise UserError(
                     f'init_cfg of {cfg.get("checkpoint")}: a config cannot vouch for a file. '
-                    'Leave "trust" out; if you trust the source of the file, pass it as --init '
-                    'with '
-                    '--trust-checkpoint.'
+                    'Leave "trust" out; if you trust the source of the file, pass it as `init` '
+                    'with `trust_checkpoint`.'
                 )
             if 'checkpoint' not in cfg or unknown:
                 raise UserError(
@@ -237,10 +246,7 @@ class ViTCB(VisionTransformer, BaseModule):
 
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
         """Return which layer a parameter belongs to, in timm's form; the pyramid comes last."""
-        return {
-            'stem': r'^(?:\w+_token|pos_embed|patch_embed|norm_pre)',
-            'blocks': [(r'^blocks\.(\d+)', None), (r'^norm\.', (99999,))],
-        }
+        return group_vit(coarse)
 
     def _load_from_state_dict(self, state_dict: dict, prefix: str, *args: Any) -> None:
         # For any loader: a position embedding of another image size is resampled to this one.

@@ -64,8 +64,9 @@ def build_timm_vit(
         )
     try:
         model = timm.create_model(name, pretrained=False, **options)
-    # A model that is not a ViT does not take these options; an unknown tag is a RuntimeError.
-    except (TypeError, RuntimeError) as error:
+    except RuntimeError as error:  # an unknown tag
+        raise UserError(f'arch={arch!r} cannot be built by timm: {error}.') from error
+    except TypeError as error:  # a model that is not a ViT does not take these options
         raise UserError(_no_vit(arch, str(error))) from error
     if not isinstance(model, VisionTransformer):
         raise UserError(_no_vit(arch, f'it is a {type(model).__name__}'))
@@ -75,5 +76,6 @@ def build_timm_vit(
 def _no_vit(arch: object, reason: str) -> str:
     return (
         f'arch={arch!r} is not a plain Vision Transformer ({reason}). ViTCB takes the models of '
-        "timm's vision_transformer.py and deit.py."
+        "timm's vision_transformer.py and deit.py; for all others there is TimmCB: "
+        f"backbone=dict(type='TimmCB', model_name={arch!r}, ...)."
     )

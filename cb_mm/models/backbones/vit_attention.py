@@ -1,4 +1,4 @@
-"""A timm ViT with another attention than timm's: with a uniform head, or over a sparse pattern."""
+"""A timm ViT with another attention than timm's: uniform heads, a sparse pattern, or windows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from ..attention.sparse import SparseAttention
 from ..attention.sparse_pattern import COMBINATIONS, SparsePattern
 from ..attention.token_grid import TokenGrid
 from ..attention.uniform import UNIFORM_KINDS, UniformHeadAttention
-from ..broadcast.context_broadcast import check_choice
+from ..attention.window import WindowAttention
+from ..broadcast.context_broadcast import check_choice, resolve_indices
 from .vit_arch import build_timm_vit
 
 
@@ -38,12 +39,7 @@ def build_vit(
         return vit
     kind = attention if isinstance(attention, str) else 'R+W+G'
     check_choice('attention', kind, (*UNIFORM_KINDS, *COMBINATIONS))
-    other = next((block for block in vit.blocks if type(block.attn) is not Attention), None)
-    if other is not None:
-        raise UserError(
-            f'attention={attention!r} replaces a plain attention; the blocks of '
-            f'arch={arch!r} have {type(other.attn).__name__}.'
-        )
+    _require_plain(vit, f'attention={attention!r}')
     if kind in UNIFORM_KINDS:
         more, restore = UNIFORM_KINDS[kind]
         if more:
@@ -58,6 +54,42 @@ def build_vit(
     for i, block in enumerate(vit.blocks):
         block.attn = SparseAttention(block.attn, pattern, grid, layer=i)
     return vit
+
+
+def place_windows(
+    vit: VisionTransformer, window: int | None, global_blocks: Sequence[int] | None = None
+) -> None:
+    """Limit the attention of all but a few blocks to windows.
+
+    Args:
+        vit: The model.
+        window: Side of a window in patches; None: no windows.
+        global_blocks: Blocks that attend to the whole image; None is the last of each quarter.
+    """
+    if window is None:
+        if global_blocks is not None:
+            raise UserError('global_blocks are those without windows: set window too.')
+        return
+    if type(window) is not int or window < 1:
+        raise UserError(f'window={window!r} is not a whole number of patches from 1.')
+    _require_plain(vit, f'window={window}')
+    depth = len(vit.blocks)
+    if global_blocks is None:
+        global_blocks = [round((i + 1) * depth / 4) - 1 for i in range(4)]
+    everywhere = resolve_indices('global_blocks', global_blocks, depth)
+    grid = TokenGrid(vit.patch_embed, vit.num_prefix_tokens)
+    for i, block in enumerate(vit.blocks):
+        if i not in everywhere:
+            block.attn = WindowAttention(block.attn, window, grid)
+
+
+def _require_plain(vit: VisionTransformer, option: str) -> None:
+    for block in vit.blocks:
+        if type(block.attn) is not Attention:
+            raise UserError(
+                f'{option} replaces a plain attention; the blocks of this model have '
+                f'{type(block.attn).__name__}.'
+            )
 
 
 def _make_uniform(vit: VisionTransformer, restore: bool) -> None:

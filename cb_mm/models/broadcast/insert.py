@@ -176,6 +176,8 @@ def find_mlp_ends(model: nn.Module) -> dict[str, nn.Module]:
 
 
 def _is_mlp_end(name: str, modules: dict[str, nn.Module]) -> bool:
+    if name.endswith('attn_pool.mlp'):  # SigLIP's pooling of all tokens into one is not a layer
+        return False
     if any(pattern.search(name) for pattern in _MLP_ENDS):
         return True
     parent, _, last = name.rpartition('.')

@@ -1,19 +1,24 @@
-"""Cross-entropy of upsampled logits, without the upsampled logits.
+"""Cross-entropy of upsampled logits, with few or none of the upsampled logits.
 
 mmseg's heads bring logits from stride 4 to the size of the labels before the loss. For 150 classes
 at 512 × 512 that is 157 MB per image, written and read again by softmax, its gradient and the
-gradient of upsampling: nearly half of a training step on the CPU, and most of its memory. Here a
-few rows at a time are upsampled, turned into loss and gradient, and discarded. The gradient is that
-of the original logits, because upsampling is linear; it is kept from the forward pass, as the loss
-is one number.
+gradient of upsampling: nearly half of a training step on the CPU, and most of its memory. Here some
+rows at a time are upsampled, turned into loss and gradient, and discarded. The gradient is that of
+the original logits, because upsampling is linear; it is kept from the forward pass, as the loss is
+one number.
+
+On the CPU the rows are as many as the cache holds. A GPU has no use for that: every kernel takes
+5 µs to start, so all rows are taken at once unless they need more memory than `_LARGE_CHUNK`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from mmengine.registry import MODELS
 from mmseg.models.decode_heads import FCNHead
 from mmseg.models.losses import CrossEntropyLoss
@@ -22,7 +27,9 @@ from torch.autograd.function import once_differentiable
 
 from .upsampled_conv import shifted_upsampling
 
-_CHUNK = 2**20  # values in a chunk of upsampled rows: they should stay in the cache
+# Upsampled numbers at a time. Those of a CPU should stay in its cache; elsewhere they are 1 GiB of
+# float32, of which there are two copies. mmseg keeps three, of all images.
+_SMALL_CHUNK, _LARGE_CHUNK = 2**20, 2**28
 
 
 class UpsampledLoss:
@@ -45,7 +52,7 @@ class UpsampledLoss:
         if self.sampler is not None or not _is_plain(criterion) or torch.compiler.is_compiling():
             return super().loss_by_feat(seg_logits, batch_data_samples)  # type: ignore[misc]
         labels = self._stack_batch_gt(batch_data_samples).squeeze(1)
-        with torch.autocast(seg_logits.device.type, enabled=False):  # losses are of full precision
+        with _full_precision(seg_logits.device.type):
             total, correct = UpsampledCrossEntropy.apply(
                 seg_logits, labels, self.ignore_index, self.align_corners
             )
@@ -64,6 +71,13 @@ class FastFCNHead(UpsampledLoss, FCNHead):
 
     #: For the record of a checkpoint: the class whose results these are.
     equivalent_to = 'FCNHead'
+
+
+def _full_precision(device: str) -> contextlib.AbstractContextManager:
+    """Switch autocast off, on devices that have it."""
+    if torch.amp.is_autocast_available(device):
+        return torch.autocast(device, enabled=False)
+    return contextlib.nullcontext()
 
 
 def _is_plain(criterion: Any) -> bool:
@@ -88,36 +102,16 @@ class UpsampledCrossEntropy(torch.autograd.Function):
         ctx: Any, logits: Tensor, labels: Tensor, ignore_index: int, align_corners: bool
     ) -> tuple[Tensor, Tensor]:
         """Return loss and hits, each of shape (1,) in float32 or better."""
-        (_, classes, h, w), (height, width) = logits.shape, labels.shape[1:]
-        _require_in_range(labels, classes, ignore_index)
-        exact = torch.promote_types(logits.dtype, torch.float32)
-        maps = logits.detach().to(exact)
-        rows = shifted_upsampling(h, height, 1, align_corners, maps)[..., 0]
-        columns = shifted_upsampling(w, width, 1, align_corners, maps)[..., 0]
-        total, hits = maps.new_zeros(1), maps.new_zeros(1)
-        needed, grads = ctx.needs_input_grad[0], []
-        step = max(_CHUNK // (width * classes), 1)
-        for image, label in zip(maps, labels, strict=True):
-            # Classes before columns: softmax then runs along whole rows of memory, several times
-            # faster than over a dozen neighbouring numbers.
-            wide = torch.matmul(image, columns.T).transpose(0, 1).reshape(h, -1)
-            wide_grad = torch.zeros_like(wide) if needed else wide.new_empty(0)
-            for top in range(0, height, step):
-                part = slice(top, min(top + step, height))
-                source = _sources(top, part.stop, h, height, align_corners)
-                shares = rows[part, source]
-                scores = (shares @ wide[source]).view(-1, classes, width)
-                loss, right, slope = _loss(scores, label[part].unsqueeze(1), ignore_index)
-                total += loss
-                hits += right
-                if needed:
-                    wide_grad[source].addmm_(shares.T, slope.view(len(shares), -1))
-            if needed:
-                grads.append(torch.matmul(wide_grad.view(h, classes, width), columns))
-        if needed:
-            ctx.save_for_backward(torch.stack(grads).transpose(1, 2).to(logits.dtype))
+        _require_in_range(labels, logits.shape[1], ignore_index)
+        maps = logits.detach().to(torch.promote_types(logits.dtype, torch.float32))
+        in_chunks = _in_small_chunks if logits.device.type == 'cpu' else _in_large_chunks
+        total, hits, grad = in_chunks(
+            maps, labels, ignore_index, align_corners, ctx.needs_input_grad[0]
+        )
+        if grad is not None:
+            ctx.save_for_backward(grad.to(logits.dtype))
         ctx.mark_non_differentiable(hits)
-        return total, hits
+        return total.view(1), hits.view(1)
 
     @staticmethod
     @once_differentiable
@@ -127,8 +121,97 @@ class UpsampledCrossEntropy(torch.autograd.Function):
         return grad * grad_total, None, None, None
 
 
-def _loss(scores: Tensor, labels: Tensor, ignore_index: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return summed loss, hits and gradient: scores (rows, C, columns), labels (rows, 1, columns).
+def _in_small_chunks(
+    maps: Tensor, labels: Tensor, ignore_index: int, align_corners: bool, needed: bool
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return loss, hits and the gradient of maps (B, C, h, w), for a CPU."""
+    (_, classes, h, w), (height, width) = maps.shape, labels.shape[1:]
+    rows = shifted_upsampling(h, height, 1, align_corners, maps)[..., 0]
+    columns = shifted_upsampling(w, width, 1, align_corners, maps)[..., 0]
+    total, hits = maps.new_zeros(()), maps.new_zeros(())
+    grads = []
+    step = max(_SMALL_CHUNK // (width * classes), 1)
+    for image, label in zip(maps, labels, strict=True):
+        # Classes before columns: softmax then runs along whole rows of memory, several times
+        # faster than over a dozen neighbouring numbers.
+        wide = torch.matmul(image, columns.T).transpose(0, 1).reshape(h, -1)
+        wide_grad = torch.zeros_like(wide) if needed else wide.new_empty(0)
+        for top in range(0, height, step):
+            part = slice(top, min(top + step, height))
+            source = _sources(top, part.stop, h, height, align_corners)
+            shares = rows[part, source]
+            scores = (shares @ wide[source]).view(-1, classes, width)
+            loss, right, slope = _loss(scores, label[part].unsqueeze(1), ignore_index, needed)
+            total += loss
+            hits += right
+            if slope is not None:
+                wide_grad[source].addmm_(shares.T, slope.view(len(shares), -1))
+        if needed:
+            grads.append(torch.matmul(wide_grad.view(h, classes, width), columns))
+    return total, hits, torch.stack(grads).transpose(1, 2) if needed else None
+
+
+def _in_large_chunks(
+    maps: Tensor, labels: Tensor, ignore_index: int, align_corners: bool, needed: bool
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return the same with as few kernels as possible, for a GPU.
+
+    Products would be shorter to write, but may run in TF32, which is too coarse for logits.
+    """
+    (batch, classes, h, _), (height, width) = maps.shape, labels.shape[1:]
+    step = max(_LARGE_CHUNK // (batch * classes * width), 1)
+    if step >= height:
+        scores = _resize(maps, (height, width), align_corners)
+        total, hits, slope = _loss(scores, labels.unsqueeze(1), ignore_index, needed)
+        return total, hits, _resize_back(slope, maps.shape, align_corners) if needed else None
+    total, hits = maps.new_zeros(()), maps.new_zeros(())
+    grad = torch.zeros_like(maps) if needed else None
+    upper, lower, share = _neighbours(h, height, align_corners, maps)
+    for top in range(0, height, step):
+        part = slice(top, min(top + step, height))
+        above, below, lean = upper[part], lower[part], share[part].view(-1, 1)
+        tall = torch.lerp(maps.index_select(2, above), maps.index_select(2, below), lean)
+        # As many rows as before: only the columns are interpolated.
+        scores = _resize(tall, (len(above), width), align_corners)
+        loss, right, slope = _loss(scores, labels[:, part].unsqueeze(1), ignore_index, needed)
+        total += loss
+        hits += right
+        if grad is not None:
+            tall_grad = _resize_back(slope, tall.shape, align_corners)
+            below_grad = tall_grad * lean
+            grad.index_add_(2, above, tall_grad - below_grad).index_add_(2, below, below_grad)
+    return total, hits, grad
+
+
+def _resize(maps: Tensor, size: tuple[int, int], align_corners: bool) -> Tensor:
+    return F.interpolate(maps, size, mode='bilinear', align_corners=align_corners)
+
+
+def _resize_back(slope: Any, shape: Sequence[int], align_corners: bool) -> Tensor:
+    """Return the gradient of what `_resize` was given, from that of its result."""
+    return torch.ops.aten.upsample_bilinear2d_backward(
+        slope, slope.shape[2:], list(shape), align_corners
+    )
+
+
+def _neighbours(
+    length: int, new_length: int, align_corners: bool, like: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return for each upsampled row the row above, the row below, and the share of the latter."""
+    place = torch.arange(new_length, device=like.device, dtype=like.dtype)
+    if align_corners:
+        place = place * ((length - 1) / max(new_length - 1, 1))
+    else:
+        place = ((place + 0.5) * (length / new_length) - 0.5).clamp(min=0)
+    upper = place.floor().clamp(max=length - 1)
+    lower = (upper + 1).clamp(max=length - 1)
+    return upper.long(), lower.long(), place - upper
+
+
+def _loss(
+    scores: Tensor, labels: Tensor, ignore_index: int, needed: bool
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return summed loss, hits and gradient: scores (N, C, ...), labels (N, 1, ...).
 
     A hit is a label whose score none exceeds: finding the argmax would take longer than everything
     else here.
@@ -140,6 +223,8 @@ def _loss(scores: Tensor, labels: Tensor, ignore_index: int) -> tuple[Tensor, Te
     hits = ((own >= logs.amax(dim=1, keepdim=True)) & known).sum()
     share = known.to(logs.dtype)
     loss = -(own * share).sum()
+    if not needed:
+        return loss, hits, None
     slope = logs.exp_().mul_(share)
     return loss, hits, slope.scatter_add_(1, index, -share)
 
