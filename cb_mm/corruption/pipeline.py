@@ -13,7 +13,7 @@ from mmengine.registry import TRANSFORMS
 from ..errors import UserError
 
 # LoadImageFromFile, LoadImageFromNDArray, LoadMultiChannelImageFromFiles, ... but no annotations.
-_LOADER = re.compile(r'Load\w*Image\w*|InferencerLoader')
+IMAGE_LOADER = re.compile(r'Load\w*Image\w*|InferencerLoader')
 _POINT = re.compile(r'CorruptionPoint')
 
 
@@ -32,7 +32,7 @@ def insert_corruption(pipeline: list, transform_cfg: Mapping[str, Any]) -> list:
     if not found:
         raise UserError(
             'the pipeline loads no image, so a corruption cannot be inserted; its transforms '
-            f'are {", ".join(_type_name(step) for step in pipeline) or "none"}'
+            f'are {", ".join(type_name(step) for step in pipeline) or "none"}'
         )
     return result
 
@@ -52,7 +52,7 @@ def corrupt_dataset_cfg(
     result = copy.deepcopy(dataset_cfg)
     if not _corrupt_dataset(result, transform_cfg):
         raise UserError(
-            f'the dataset config ({_type_name(dataset_cfg)}) has no pipeline that loads an image, '
+            f'the dataset config ({type_name(dataset_cfg)}) has no pipeline that loads an image, '
             'so a corruption cannot be inserted'
         )
     return result
@@ -87,7 +87,7 @@ def _corrupt_built(dataset: Any, transform_cfg: Mapping[str, Any]) -> tuple[Any,
     steps = pipeline if isinstance(pipeline, list) else getattr(pipeline, 'transforms', None)
     if isinstance(steps, list):
         own = {'root': _built_folders(dataset), **transform_cfg}
-        after = _POINT if _count_steps(steps, _POINT) else _LOADER
+        after = _POINT if _count_steps(steps, _POINT) else IMAGE_LOADER
         found += _insert_built(steps, own, after)
         result.pipeline = pipeline
     return result, found
@@ -100,7 +100,7 @@ def _insert_built(steps: list, transform_cfg: Mapping[str, Any], after: re.Patte
         inner = step if isinstance(step, list) else getattr(step, 'transforms', None)
         if isinstance(inner, list):
             found += _insert_built(inner, transform_cfg, after)
-        if after.fullmatch(_type_name(step)):
+        if after.fullmatch(type_name(step)):
             settings = _insert([step], transform_cfg, after)[0][1]
             steps.insert(steps.index(step) + 1, TRANSFORMS.build(settings))
             found += 1
@@ -110,7 +110,7 @@ def _insert_built(steps: list, transform_cfg: Mapping[str, Any], after: re.Patte
 def _count_steps(steps: list, kind: re.Pattern) -> int:
     inner = (s if isinstance(s, list) else getattr(s, 'transforms', None) for s in steps)
     nested = sum(_count_steps(one, kind) for one in inner if isinstance(one, list))
-    return nested + sum(bool(kind.fullmatch(_type_name(step))) for step in steps)
+    return nested + sum(bool(kind.fullmatch(type_name(step))) for step in steps)
 
 
 def _built_folders(dataset: Any) -> list[str]:
@@ -143,7 +143,7 @@ def _image_folders(cfg: Mapping[str, Any]) -> list[str]:
 def _place(steps: list, transform_cfg: Mapping[str, Any]) -> tuple[list, int]:
     """Insert at the marked point, or else after the loaders; also return how many times."""
     result, found = _insert(copy.deepcopy(steps), transform_cfg, _POINT)
-    return (result, found) if found else _insert(steps, transform_cfg, _LOADER)
+    return (result, found) if found else _insert(steps, transform_cfg, IMAGE_LOADER)
 
 
 def _insert(steps: list, transform_cfg: Mapping[str, Any], after: re.Pattern) -> tuple[list, int]:
@@ -157,21 +157,21 @@ def _insert(steps: list, transform_cfg: Mapping[str, Any], after: re.Pattern) ->
             step['transforms'], count = _insert(list(step['transforms']), transform_cfg, after)
             found += count
         result.append(step)
-        if after.fullmatch(_type_name(step)):
+        if after.fullmatch(type_name(step)):
             order = transform_cfg.get('channel_order', 'auto')
-            order = _loaded_order(step) if order == 'auto' else order
+            order = loaded_order(step) if order == 'auto' else order
             result.append({**copy.deepcopy(dict(transform_cfg)), 'channel_order': order})
             found += 1
     return result, found
 
 
-def _type_name(step: Any) -> str:
+def type_name(step: Any) -> str:
     """Name of a transform's class, from its config, its class or itself, without the scope."""
     kind = step.get('type', '') if isinstance(step, Mapping) else type(step)
     return str(getattr(kind, '__name__', kind)).rpartition('.')[2]
 
 
-def _loaded_order(loader: Any) -> str:
+def loaded_order(loader: Any) -> str:
     """Return the colour order of a loader's output: BGR in mmcv, unless configured otherwise.
 
     The tifffile backend is the exception: it returns the channels as they are in the file.

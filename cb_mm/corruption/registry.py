@@ -86,7 +86,12 @@ class Corruption:
         return self.level_of(severity) if level is None else self.check_level(level)
 
 
-def find(name: str) -> Corruption:
+def words(name: str) -> str:
+    """Return a corruption as people write it: 'Gaussian noise'."""
+    return name.replace('_', ' ').replace('gaussian', 'Gaussian').replace('jpeg', 'JPEG')
+
+
+def find_corruption(name: str) -> Corruption:
     """Return the entry called ``name``; a UserError suggests the nearest name if there is none."""
     if name in CORRUPTIONS:
         return CORRUPTIONS[name]
@@ -149,7 +154,7 @@ def corrupt(
     A grey-scale image (H x W or H x W x 1) keeps its shape. Corruptions with a colour, such as mud,
     are converted with the luma weights of ITU-R 601.
     """
-    entry = find(name)
+    entry = find_corruption(name)
     level = entry.resolve(severity, level)
     grey = image.ndim == 2 or (image.ndim == 3 and image.shape[2] == 1)
     if not grey or entry.per_value:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import UserError, did_you_mean
 from . import functional  # noqa: F401  (importing fills the table)
-from .registry import CORRUPTIONS, SEVERITIES, find
+from .registry import CORRUPTIONS, SEVERITIES, find_corruption
 
 CLEAN = 'clean'
 
@@ -40,7 +40,7 @@ class Cell:
     @property
     def random(self) -> bool:
         """Whether repeated measurements differ."""
-        return self.level is not None and find(self.name).random
+        return self.level is not None and find_corruption(self.name).random
 
     def transform_cfg(self, seed: int = 0, repeat: int = 0) -> dict[str, Any] | None:
         """Return the config of the ImageCorruption for this cell; None when clean."""
@@ -56,11 +56,11 @@ class Cell:
 
 
 def _at_level(name: str, level: float) -> Cell:
-    return Cell(name, find(name).check_level(level))
+    return Cell(name, find_corruption(name).check_level(level))
 
 
 def _at_severity(name: str, severity: int) -> Cell:
-    return Cell(name, find(name).level_of(severity), severity)
+    return Cell(name, find_corruption(name).level_of(severity), severity)
 
 
 #: What each suite measures. Clean images come first: everything else is compared with them.
@@ -92,7 +92,7 @@ def parse_corruption(text: str, severity: int | None = None) -> list[Cell]:
     A name alone is measured at ``severity``, or at all five when there is none.
     """
     name, equals, levels = text.partition('=')
-    entry = find(name)
+    entry = find_corruption(name)
     if not equals:
         chosen = SEVERITIES if severity is None else (severity,)
         return [_at_severity(name, one) for one in chosen]

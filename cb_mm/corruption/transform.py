@@ -16,7 +16,7 @@ from torch.utils.data import get_worker_info
 
 from ..errors import UserError
 from ..fileio.safe_text import readable
-from .registry import corrupt, find
+from .registry import corrupt, find_corruption
 
 _CHANNEL_ORDERS = ('auto', 'bgr', 'rgb')
 
@@ -69,7 +69,7 @@ class ImageCorruption(BaseTransform):
         root: str | Sequence[str] | None = None,
     ) -> None:
         self.name = name
-        self.level = find(name).resolve(severity, level)
+        self.level = find_corruption(name).resolve(severity, level)
         if not 0 <= prob <= 1:
             raise UserError(f'prob={prob!r} of ImageCorruption must be between 0 and 1')
         if channel_order not in _CHANNEL_ORDERS:

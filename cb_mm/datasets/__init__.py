@@ -1,6 +1,7 @@
 """Data sets: the embedded scenes, and checks of real data sets before they are used."""
 
-from .checks.registry import Problem, Report, check, check_ade20k, check_coco, require
+from .. import _old_names
+from .checks.registry import Problem, Report, check, check_ade20k, check_coco, require_valid
 from .scenes.classes import (
     SCENE_CLASSES,
     SCENE_LABELS,
@@ -23,6 +24,7 @@ __all__ = [
     'check',
     'check_ade20k',
     'check_coco',
-    'require',
+    'require_valid',
     'write_scenes',
 ]
+__getattr__ = _old_names.renamed(__name__, {'require': 'require_valid'})

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import cv2
-import numpy as np
 from mmengine.registry import DATASETS
 from mmpretrain.datasets import CIFAR100
 
 from ..errors import UserError
+from ..fileio.images import read_image
 from .class_labels import class_names, labels_of
 
 
@@ -43,7 +42,7 @@ class CIFAR100Images(CIFAR100):
         label_of = labels_of(names, 'sorted')
         self._metainfo['classes'] = tuple(names)
         return [
-            {'img': _read_rgb(file), 'img_path': str(file), 'gt_label': label_of[name]}
+            {'img': read_image(file), 'img_path': str(file), 'gt_label': label_of[name]}
             for name in class_names(folder)
             for file in sorted((folder / name).iterdir())
             if self._is_image(file)
@@ -52,10 +51,3 @@ class CIFAR100Images(CIFAR100):
     @staticmethod
     def _is_image(file: Path) -> bool:
         return file.suffix.lower() in ('.png', '.jpg', '.jpeg', '.bmp')
-
-
-def _read_rgb(file: Path) -> np.ndarray:
-    image = cv2.imread(str(file), cv2.IMREAD_COLOR)
-    if image is None:
-        raise UserError(f'image {file} cannot be read.')
-    return cv2.cvtColor(image, cv2.COLOR_BGR2RGB)

@@ -10,7 +10,7 @@ from mmpretrain.datasets import CustomDataset
 from mmpretrain.datasets.categories import IMAGENET_CATEGORIES
 
 from ..errors import UserError
-from .checks.files import list_files
+from ..fileio.folders import list_files
 from .class_labels import class_names, imagenet_synsets, labels_of, reference_names
 
 

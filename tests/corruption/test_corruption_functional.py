@@ -14,7 +14,7 @@ from made_up_picture import damage, rng, scene
 from matplotlib.colors import hsv_to_rgb, rgb_to_hsv
 from scipy import ndimage, stats
 
-from cb_mm.corruption import CORRUPTIONS, SEVERITIES, corrupt, find, functional
+from cb_mm.corruption import CORRUPTIONS, SEVERITIES, corrupt, find_corruption, functional
 from cb_mm.corruption.functional import blur
 from cb_mm.corruption.functional.weather import cloud
 from cb_mm.datasets.scenes.painter import paint_scene
@@ -463,7 +463,7 @@ def test_functional_needs_no_framework():
 )
 def test_unknown_names_are_answered_with_the_nearest(name, nearest):
     with pytest.raises(UserError, match='unknown corruption') as error:
-        find(name)
+        find_corruption(name)
     assert nearest is None or f'Did you mean "{nearest}"?' in str(error.value)
 
 

@@ -7,11 +7,10 @@ import hashlib
 import json
 import pickle
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import cv2
+import forked
 import mmdet.datasets
 import mmseg.datasets
 import numpy as np
@@ -234,14 +233,9 @@ dist.destroy_process_group()
 def test_two_processes_make_the_noise_of_one(folder, tmp_path):
     cfg = corrupt_dataset_cfg(seg_cfg(folder), NOISE)
     words = [repr(cfg), str(tmp_path / 'meeting')]
-    processes = [
-        subprocess.Popen(
-            [sys.executable, '-c', PROCESS, *words, str(rank)], stdout=subprocess.PIPE, text=True
-        )
-        for rank in range(2)
-    ]
+    processes = [forked.Forked('-c', PROCESS, *words, rank, cwd=tmp_path) for rank in range(2)]
     # The libraries may print lines of their own before.
-    printed = [process.communicate(timeout=120)[0].splitlines() for process in processes]
+    printed = [process.wait().out.splitlines() for process in processes]
     parts = [json.loads(lines[-1]) for lines in printed]
     assert [len(part) for part in parts] == [3, 3]
     assert parts[0] | parts[1] == digests(cfg)

@@ -3,11 +3,10 @@ from __future__ import annotations
 import hashlib
 import json
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import cv2
+import forked
 import numpy as np
 import pytest
 from pycocotools import mask as coco_mask
@@ -32,12 +31,6 @@ from cb_mm.errors import UserError
 REPO = Path(__file__).resolve().parents[2]
 
 #: The package without its registrations: a process that starts at once.
-LIGHT = (
-    'import sys, types\n'
-    'package = types.ModuleType("cb_mm")\n'
-    f'package.__path__ = [{str(REPO / "cb_mm")!r}]\n'
-    'sys.modules["cb_mm"] = package\n'
-)
 SMALL = {'train': 5, 'val': 3, 'size': (96, 128)}
 
 
@@ -329,7 +322,7 @@ def test_an_interrupted_run_leaves_nothing_behind(tmp_path):
 
 def test_a_killed_run_is_not_taken_for_a_finished_one(tmp_path):
     root = tmp_path / 'scenes'
-    script = LIGHT + (
+    script = (
         'import os, signal, sys\n'
         'from cb_mm.datasets import write_scenes\n'
         'def kill(jobs):\n'
@@ -337,8 +330,7 @@ def test_a_killed_run_is_not_taken_for_a_finished_one(tmp_path):
         '    os.kill(os.getpid(), signal.SIGKILL)\n'
         'write_scenes(sys.argv[1], 3, 1, (32, 32), progress=kill)\n'
     )
-    ended = subprocess.run([sys.executable, '-c', script, str(root)], cwd=REPO, check=False)
-    assert ended.returncode == -signal.SIGKILL
+    assert forked.run('-c', script, root, cwd=REPO).code == -signal.SIGKILL
     assert [p.name.startswith('.scenes.partial-') for p in tmp_path.iterdir()] == [True]
     write_scenes(root, 3, 1, (32, 32))
     assert [p.name for p in tmp_path.iterdir()] == ['scenes'], 'the leftovers are swept up'
@@ -346,14 +338,12 @@ def test_a_killed_run_is_not_taken_for_a_finished_one(tmp_path):
 
 
 def test_two_processes_may_make_the_same_folder_at_once(tmp_path):
-    script = LIGHT + (
-        'from cb_mm.datasets import write_scenes\nwrite_scenes(sys.argv[1], 4, 2, (64, 64))\n'
+    script = (
+        'import sys\nfrom cb_mm.datasets import write_scenes\n'
+        'write_scenes(sys.argv[1], 4, 2, (64, 64))\n'
     )
-    runs = [
-        subprocess.Popen([sys.executable, '-c', script, str(tmp_path / 'scenes')], cwd=REPO)
-        for _ in range(2)
-    ]
-    assert [run.wait(timeout=120) for run in runs] == [0, 0]
+    runs = [forked.Forked('-c', script, tmp_path / 'scenes', cwd=REPO) for _ in range(2)]
+    assert [run.wait().code for run in runs] == [0, 0]
     assert [p.name for p in tmp_path.iterdir()] == ['scenes']
 
 

@@ -6,18 +6,18 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from ...fileio.folders import list_files
 from .files import (
     Progress,
     ReadResult,
     data_root,
-    list_files,
-    read_image,
-    read_labels,
+    inspect_image,
+    inspect_labels,
     run_all,
     turned_apart,
 )
 from .files import sample as sample_of
-from .report import Report
+from .findings import Report
 
 SPLITS = ('training', 'validation')
 
@@ -150,8 +150,8 @@ def _check_split(
 
     def read(stem: str) -> tuple[ReadResult, ReadResult]:
         return (
-            read_image(root / image_dir / f'{stem}.jpg'),
-            read_labels(root / label_dir / f'{stem}.png', num_classes),
+            inspect_image(root / image_dir / f'{stem}.jpg'),
+            inspect_labels(root / label_dir / f'{stem}.png', num_classes),
         )
 
     pairs = sorted(images & labels)

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ...fileio.folders import list_files
 from .coco_records import check_annotation_record, check_category_record, check_image_record
-from .files import Progress, ReadResult, data_root, list_files, read_image, run_all, turned_apart
+from .files import Progress, ReadResult, data_root, inspect_image, run_all, turned_apart
 from .files import sample as sample_of
-from .report import COCO_ARCHIVES, Report
+from .findings import COCO_ARCHIVES, Report
 
 SPLITS = ('train2017', 'val2017')
 
@@ -118,7 +119,7 @@ def _check_images(
     report.counts[f'{split} images read'] = len(chosen)
 
     def read(record: dict) -> ReadResult:
-        return read_image(root / split / record['file_name'])
+        return inspect_image(root / split / record['file_name'])
 
     for record, facts in zip(chosen, run_all(read, chosen, progress, workers), strict=True):
         file = Path(split, record['file_name'])

@@ -16,6 +16,7 @@ import numpy as np
 from PIL import Image
 
 from ...errors import UserError, did_you_mean
+from ...fileio.images import decode, jpeg_is_cut
 
 Job = TypeVar('Job')
 Result = TypeVar('Result')
@@ -57,17 +58,6 @@ def data_root(root: str | os.PathLike) -> Path:
     raise UserError(f'data set folder {root} does not exist.{did_you_mean(root.name, near)}')
 
 
-def list_files(folder: Path) -> list[str]:
-    """List all files below ``folder``: relative names with '/', sorted, hidden ones left out."""
-    names = []
-    for where, folders, files in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith('.')]
-        below = os.path.relpath(where, folder)
-        prefix = '' if below == '.' else Path(below).as_posix() + '/'
-        names += [prefix + name for name in files if not name.startswith('.')]
-    return sorted(names)
-
-
 def sample(names: Sequence[Job], count: int = 3) -> list[Job]:
     """Return the first, the last and evenly spaced items between, for a quick check."""
     if len(names) <= count:
@@ -89,21 +79,7 @@ def run_all(
         return list(progress(results, len(jobs)) if progress else results)
 
 
-def jpeg_is_cut(data: bytes) -> bool:
-    """Return True for a JPEG file without its end.
-
-    Several versions of OpenCV decode such files silently and fill the rest with grey. An embedded
-    preview has its own end marker, so only what follows the start of the scan counts.
-    """
-    if data[:2] != b'\xff\xd8':
-        return False
-    at = 2
-    while at + 4 <= len(data) and data[at] == 0xFF and data[at + 1] != 0xDA:
-        at += 2 + int.from_bytes(data[at + 2 : at + 4], 'big')
-    return data.rfind(b'\xff\xd9', at) < 0
-
-
-def read_image(path: Path) -> ReadResult:
+def inspect_image(path: Path) -> ReadResult:
     """Decode an image as the loaders do (OpenCV, three channels, rotated by its EXIF tag)."""
     try:
         data = path.read_bytes()
@@ -113,10 +89,7 @@ def read_image(path: Path) -> ReadResult:
         return ReadResult(None, (('unreadable', 'the file is empty'),))
     if jpeg_is_cut(data):
         return ReadResult(None, (('truncated', f'ends too early, after {len(data):,} bytes'),))
-    try:
-        image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
-    except cv2.error:
-        image = None
+    image = decode(data)
     if image is None:
         return ReadResult(None, (('unreadable', 'not an image that OpenCV can decode'),))
     height, width = image.shape[:2]
@@ -181,7 +154,7 @@ def _header(data: bytes) -> Image.Image:
         return Image.new('RGB', (1, 1))
 
 
-def read_labels(path: Path, num_classes: int) -> ReadResult:
+def inspect_labels(path: Path, num_classes: int) -> ReadResult:
     """Decode a label map as mmseg does (Pillow, palette numbers kept) and look at its values."""
     try:
         with Image.open(path) as picture:

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...errors import UserError
+from ...fileio.folders import list_files
 from ..class_labels import class_names, labels_of, reference_names
-from .files import Progress, ReadResult, data_root, list_files, read_image, run_all
+from .files import Progress, ReadResult, data_root, inspect_image, run_all
 from .files import sample as sample_of
-from .report import Report
+from .findings import Report
 
 SPLITS = ('train', 'val')
 SUFFIXES = ('.jpg', '.jpeg', '.png', '.ppm', '.bmp', '.pgm', '.tif')
@@ -103,7 +104,7 @@ def _check_images(
             report.add('count', shown, f'{len(images):,} of {FULL_COUNTS[split]:,} images')
 
     def read(file: Path) -> ReadResult:
-        return read_image(folder / file)
+        return inspect_image(folder / file)
 
     chosen = sample_of(images) if report.quick else images
     report.counts[f'{what} images read'] = len(chosen)

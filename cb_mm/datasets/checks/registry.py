@@ -11,8 +11,8 @@ from ...errors import UserError, did_you_mean
 from . import ade20k, coco, imagenet
 from .ade20k import check_ade20k
 from .coco import check_coco
+from .findings import KINDS, Problem, Report, require_valid
 from .imagenet import check_imagenet
-from .report import KINDS, Problem, Report, require
 
 __all__ = [
     'CHECKS',
@@ -25,7 +25,7 @@ __all__ = [
     'check_coco',
     'check_configured',
     'check_imagenet',
-    'require',
+    'require_valid',
 ]
 
 
@@ -34,7 +34,7 @@ class DatasetCheck:
     """All that is known about the check of one data set.
 
     Attributes:
-        name: What ``--dataset`` calls it.
+        name: What ``dataset`` calls it.
         type: The class that reads it, as in ``dataset=dict(type=...)``.
         splits: Its parts.
         run: The check: ``run(root, quick=..., splits=..., ...)``.
@@ -113,7 +113,7 @@ CHECKS: dict[str, DatasetCheck] = {
 def check(dataset: str, root: str | os.PathLike, **options: Any) -> Report:
     """Check a data set by name; ``options`` are those of its check.
 
-    Before a run: ``require(check('ade20k', root, quick=True))``.
+    Before a run: ``require_valid(check('ade20k', root, quick=True))``.
 
     Raises:
         UserError: If the data set has no check or ``root`` is not a folder.
@@ -143,4 +143,4 @@ def check_configured(datasets: list[Mapping[str, Any]], model: Mapping[str, Any]
             continue
         seen.add((entry.name, root, part))
         options = entry.options_of(dataset, model)
-        require(entry.run(root, quick=True, splits=[part], **options))
+        require_valid(entry.run(root, quick=True, splits=[part], **options))

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from ...errors import UserError
-from .files import ReadResult, exif_orientation, jpeg_is_cut, turned_apart
-from .report import KINDS
+from ...fileio.images import jpeg_is_cut
+from .files import ReadResult, exif_orientation, turned_apart
+from .findings import KINDS
 
 
 class SampleError(UserError):
@@ -27,19 +28,22 @@ class SampleRules:
         classes: Number of classes; 0 if it is not known.
         ignored: Labels that are ignored.
         turned: Whether images are rotated by their EXIF tag when they are read.
+        predicted: Number of classes that the model predicts; 0 if it is not known. A loss that
+            gets a label from there on ends a GPU process with "device-side assert triggered".
     """
 
     classes: int = 0
     ignored: tuple[int, ...] = (255,)
     turned: bool = True
+    predicted: int = 0
 
     @classmethod
-    def of(cls, dataset: Any, ignored: Iterable[int] = ()) -> SampleRules:
+    def of(cls, dataset: Any, ignored: Iterable[int] = (), predicted: int = 0) -> SampleRules:
         """Return the rules of a data set whose config ignores these labels too."""
         classes = (getattr(dataset, 'metainfo', None) or {}).get('classes') or ()
         labels = sorted({getattr(dataset, 'ignore_index', 255), *ignored})
         steps = [step for steps in step_lists(dataset) for step in steps]
-        return cls(len(classes), tuple(labels), any(map(_follows_exif, steps)))
+        return cls(len(classes), tuple(labels), any(map(_follows_exif, steps)), predicted)
 
     def check(self, results: dict, new: set[str]) -> None:
         """Refuse what a step has loaded (the keys ``new``) if it does not fit together.
@@ -76,6 +80,9 @@ class SampleRules:
                     f'label map {file} is {size}, its image {image} {width} x {height}.'
                 )
             self._check_labels(file, labels)
+        for key in ('gt_label', 'gt_bboxes_labels'):  # of a classifier, from its list; of boxes
+            if key in new or ('img' in new and key in results):
+                self._check_numbers(image, np.asarray(results[key]))
         boxes = results.get('gt_bboxes') if 'gt_bboxes' in new else None
         if boxes is not None and not np.isfinite(np.asarray(getattr(boxes, 'tensor', boxes))).all():
             raise UserError(f'image {image} has a box that is not finite (NaN or infinity).')
@@ -93,12 +100,32 @@ class SampleRules:
             f'read; {what} is not. What to do: {KINDS["orientation"].remedy}.'
         )
 
-    def _check_labels(self, file: str | None, labels: np.ndarray) -> None:
-        if not self.classes:
+    def _check_numbers(self, image: str | None, labels: np.ndarray) -> None:
+        """Refuse the label of an image or a box that the model cannot predict."""
+        if not (self.predicted and labels.size and np.issubdtype(labels.dtype, np.integer)):
             return
-        wrong = np.unique(labels[(labels >= self.classes) & ~np.isin(labels, self.ignored)])
+        for label in (int(labels.min()), int(labels.max())):
+            if not 0 <= label < self.predicted:
+                raise SampleError(
+                    f'image {image} has the label {label}, and the model predicts '
+                    f'{self.predicted} classes, from 0. Set num_classes of its head, or correct '
+                    'the annotation.'
+                )
+
+    def _check_labels(self, file: str | None, labels: np.ndarray) -> None:
+        limit = min((count for count in (self.classes, self.predicted) if count), default=0)
+        if not limit:
+            return
+        wrong = np.unique(labels[(labels < 0) | (labels >= limit)])
+        wrong = wrong[~np.isin(wrong, self.ignored)]
         if not len(wrong):
             return
+        if limit < self.classes:
+            raise SampleError(
+                f'label map {file} has the label {int(wrong.max())}; the data set has '
+                f'{self.classes} classes, but the model predicts {limit}. Set num_classes of '
+                'every head.'
+            )
         most = int(wrong.max())
         told = (
             f'label map {file} has labels that belong to no class: counted from 0, they go up to '
@@ -112,7 +139,7 @@ class SampleRules:
         options = ' '.join(f'{place}.ignore_index={most}' for place in places)
         raise SampleError(
             f'{told} If {most} means "not labelled", let every head and metric ignore it: '
-            f'--cfg-options {options} (and model.auxiliary_head.ignore_index={most}, if there is '
+            f'`cfg_options` {options} (and model.auxiliary_head.ignore_index={most}, if there is '
             'one); otherwise correct the label map or the classes.'
         )
 

@@ -8,7 +8,7 @@ from typing import Any
 from mmengine.registry import DATA_SAMPLERS
 from mmpretrain.datasets.samplers import RepeatAugSampler
 
-from .replay import Draw, seed_samples
+from .replay import SampleIndex, seed_samples
 
 
 @DATA_SAMPLERS.register_module()
@@ -22,7 +22,7 @@ class ReplayRepeatSampler(RepeatAugSampler):
         super().__init__(dataset, *args, **kwargs)
         seed_samples(dataset, self.seed)
 
-    def __iter__(self) -> Iterator[Draw]:
+    def __iter__(self) -> Iterator[SampleIndex]:
         first = self.epoch * self.num_selected_samples * self.world_size + self.rank
         for k, index in enumerate(super().__iter__()):
-            yield Draw(index, first + k * self.world_size)
+            yield SampleIndex(index, first + k * self.world_size)

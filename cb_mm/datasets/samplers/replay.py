@@ -9,6 +9,7 @@ drop path, and its original release loads and throws away all data up to the las
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import random
 from collections.abc import Iterator
@@ -35,22 +36,34 @@ def seed_all(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-class Draw(int):
+@contextlib.contextmanager
+def kept_generators() -> Iterator[None]:
+    """Put the generators of this process back after the block."""
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
+    try:
+        yield
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])  # noqa: NPY002
+        torch.set_rng_state(states[2])
+
+
+class SampleIndex(int):
     """The index of a sample that also knows its place in the stream of all samples."""
 
     position: int
 
-    def __new__(cls, index: int, position: int) -> Draw:  # noqa: D102
-        draw = super().__new__(cls, index)
-        draw.position = position
-        return draw
+    def __new__(cls, index: int, position: int) -> SampleIndex:  # noqa: D102
+        sample = super().__new__(cls, index)
+        sample.position = position
+        return sample
 
-    def at(self, index: int) -> Draw:
+    def at(self, index: int) -> SampleIndex:
         """Return another sample in the same place."""
-        return Draw(index, self.position)
+        return SampleIndex(index, self.position)
 
     def __reduce__(self) -> tuple:
-        return Draw, (int(self), self.position)
+        return SampleIndex, (int(self), self.position)
 
 
 class _SeededSamples:
@@ -63,25 +76,20 @@ class _SeededSamples:
     def __init__(self, dataset: Any, seed: int) -> None:
         self.dataset, self.seed = dataset, seed
 
-    def __call__(self, draws: list[Draw]) -> list[Any]:
-        states = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
-        try:
-            return [self._load(draw) for draw in draws]
-        finally:
-            random.setstate(states[0])
-            np.random.set_state(states[1])  # noqa: NPY002
-            torch.set_rng_state(states[2])
+    def __call__(self, samples: list[SampleIndex]) -> list[Any]:
+        with kept_generators():
+            return [self._load(sample) for sample in samples]
 
-    def _load(self, draw: Draw) -> Any:
-        seed = derive_seed(self.seed, 'sample', draw.position)
+    def _load(self, sample: SampleIndex) -> Any:
+        seed = derive_seed(self.seed, 'sample', sample.position)
         random.seed(seed)
         np.random.seed(seed)  # noqa: NPY002
         torch.default_generator.manual_seed(seed)
-        return self.dataset[draw]
+        return self.dataset[sample]
 
 
 def seed_samples(dataset: Any, seed: int) -> None:
-    """Give every sample that a sampler names by a `Draw` its own seed.
+    """Give every sample that a sampler names by a `SampleIndex` its own seed.
 
     A wrapper around the data set would have to be named in every config, and would hide the class
     that others ask for; torch looks for the method on the object, whoever has put it there.
@@ -97,10 +105,10 @@ class ReplaySampler(DefaultSampler):
         super().__init__(dataset, *args, **kwargs)
         seed_samples(dataset, self.seed)
 
-    def __iter__(self) -> Iterator[Draw]:
+    def __iter__(self) -> Iterator[SampleIndex]:
         first = self.epoch * self.total_size + self.rank
         for k, index in enumerate(super().__iter__()):
-            yield Draw(index, first + k * self.world_size)
+            yield SampleIndex(index, first + k * self.world_size)
 
 
 @DATA_SAMPLERS.register_module()
@@ -116,7 +124,7 @@ class ReplayInfiniteSampler(InfiniteSampler):
         """Start after that many samples of this process; nothing is loaded."""
         self.skipped = num_samples
 
-    def __iter__(self) -> Iterator[Draw]:
+    def __iter__(self) -> Iterator[SampleIndex]:
         for k, index in enumerate(self._indices_of_rank()):
             if k >= self.skipped:
-                yield Draw(index, k * self.world_size + self.rank)
+                yield SampleIndex(index, k * self.world_size + self.rank)

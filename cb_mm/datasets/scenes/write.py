@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import UserError
+from ...fileio.folders import list_files
 from .classes import SCENE_LABELS
 from .files import coco_annotations, coco_document, coco_image, jpeg, png
 from .painter import SPLITS, paint_scene
@@ -160,10 +161,9 @@ def _already_there(root: Path, wanted: dict) -> bool:
 def _weigh(root: Path) -> tuple[int, int]:
     """Return the number and total size of the files in the two layouts (no marker, no strays)."""
     files = [
-        Path(folder, name)
+        root / part / name
         for part in ('ade20k', 'coco')
-        for folder, _, names in os.walk(root / part)
-        for name in names
+        for name in list_files(root / part)
         if name.endswith(('.jpg', '.png', '.json'))
     ]
     return len(files), sum(file.stat().st_size for file in files)

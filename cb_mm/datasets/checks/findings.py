@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections import defaultdict
 from collections.abc import Iterable
@@ -10,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...errors import UserError
-from ...fileio.atomic import write_atomically
+from ...fileio.result_files import write_json
 
 LEVELS = ('error', 'warning', 'note')
 
@@ -37,7 +36,7 @@ KINDS: dict[str, Kind] = {
     # the folder as a whole
     'wrong-release': Kind('error', 'another release of ADE20K', ADE20K_ARCHIVE),
     'wrong-folder': Kind('error', 'not the root of the data set', 'give the folder named above'),
-    'other-data-set': Kind('error', 'a different data set', 'give the matching --dataset'),
+    'other-data-set': Kind('error', 'a different data set', 'check it under its own name'),
     'missing-folder': Kind('error', 'folder is missing', 'unpack the whole archive'),
     'missing-file': Kind('error', 'file is missing', 'unpack the whole archive'),
     'no-images': Kind('error', 'no image in the folder', 'unpack the whole archive'),
@@ -83,6 +82,14 @@ KINDS: dict[str, Kind] = {
         'label out of range',
         'map it to a class or to 0, set the number of classes, or set ignore_index to it in heads '
         'and metrics',
+    ),
+    'label-unknown': Kind(
+        'error',
+        'label without a class',
+        'one line in the config, ignore_index = N, reaches losses, metrics, data sets and padding',
+    ),
+    'class-absent': Kind(
+        'note', 'class that never occurs', 'nothing, if you know; its score cannot be measured'
     ),
     'label-255': Kind('warning', 'label 255', 'nothing, if it means "ignore": that is how it acts'),
     'label-empty': Kind('warning', 'nothing labelled', 'remove the pair: it teaches nothing'),
@@ -214,7 +221,7 @@ class Report:
         Raises:
             UserError: If it cannot be written.
         """
-        write_atomically(file, json.dumps(self.to_dict(), indent=1))
+        write_json(file, self.to_dict())
 
     def text(self, examples: int = 5) -> str:
         """Return a summary: what was counted, then each kind of finding with a few examples."""
@@ -237,7 +244,7 @@ class Report:
         return '\n'.join(lines)
 
 
-def require(report: Report) -> Report:
+def require_valid(report: Report) -> Report:
     """Return the report, or raise one message that names the first error and where to see all.
 
     Raises:
