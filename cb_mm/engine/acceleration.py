@@ -9,24 +9,18 @@ from torch import Tensor, nn
 
 from ..compat.wrappers import unwrap
 from ..errors import UserError
-from .optim.bfloat16 import avoid_broken_amx
 
 #: Parts of a dense predictor: these are compiled one by one, because losses, matching of boxes and
 #: non-maximum suppression around them change shape with every image.
 _PARTS = ('backbone', 'neck', 'decode_head', 'auxiliary_head')
 
 
-def speed_up(model: nn.Module, channels_last: bool, compiled: bool) -> None:
-    """Apply the options ``--channels-last`` and ``--compile``."""
-    model = unwrap(model)
-    if channels_last:
-        use_channels_last(model)
-    if compiled:
-        compile_parts(model)
-
-
 def use_channels_last(model: nn.Module) -> None:
-    """Keep weights and maps in the memory format that most convolutions prefer."""
+    """Keep weights and maps in the memory format that most convolutions prefer.
+
+    Before the model is wrapped for several processes: DDP lays its gradients out as it finds the
+    weights, and would otherwise copy each of them in every step.
+    """
     model.to(memory_format=torch.channels_last)
     model.backbone.register_forward_pre_hook(_to_channels_last)
 
@@ -37,6 +31,7 @@ def _to_channels_last(_: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor,
 
 def compile_parts(model: nn.Module) -> None:
     """Compile backbone, neck and heads with torch.compile; the state-dict keys do not change."""
+    model = unwrap(model)
     if next(model.parameters()).device.type == 'cpu':
         require_compiler()
     for name in _PARTS:
@@ -46,19 +41,13 @@ def compile_parts(model: nn.Module) -> None:
 
 
 def require_compiler() -> None:
-    """Refuse ``--compile`` on the CPU without a C++ compiler, which torch.compile needs."""
+    """Refuse ``compile`` on the CPU without a C++ compiler, which torch.compile needs."""
     try:
         from torch._inductor.cpp_builder import get_cpp_compiler
 
         subprocess.run([get_cpp_compiler(), '--version'], capture_output=True, check=True)
     except Exception as error:  # torch raises several types
         raise UserError(
-            '--compile needs a working C++ compiler on the CPU, such as g++; none was found. '
-            'Install one, name it in the variable CXX, or leave --compile out.'
+            '`compile` needs a working C++ compiler on the CPU, such as g++; none was found. '
+            'Install one, name it in the variable CXX, or leave `compile` out.'
         ) from error
-
-
-def prepare_autocast() -> None:
-    """Check AMX before the first product in half precision; report if it is switched off."""
-    if not torch.cuda.is_available() and avoid_broken_amx():
-        print('--amp: the AMX instructions of this CPU do not work; they are not used.')

@@ -60,20 +60,32 @@ def _of_the_machine(error: Exception, folder: object, loader: str) -> str | None
     if isinstance(error, OSError):
         return cannot_write(error, folder)
     text = str(error)
+    if torch.distributed.is_available() and _lost_process(error):
+        return (
+            'another process of this run has ended or cannot be reached; its own message says why.'
+        )
     worker = re.search(r'DataLoader worker \(pid\(?s?\)? ([\d, ]+)\)', text)
     if worker:
         why = 'the shared memory' if 'shared memory' in text else 'most often the memory'
         return (
             f'a process that loads data (process {worker[1]}) was killed or died; {why} ran out. '
-            f'Take fewer of them, such as --cfg-options {loader}.num_workers=1.'
+            f'Take fewer of them, such as `cfg_options` {loader}.num_workers=1.'
         )
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)) or (
         isinstance(error, RuntimeError) and "can't allocate memory" in text
     ):
-        return f'out of memory. Try --cfg-options {loader}.batch_size=1.'
+        return f'out of memory. Try `cfg_options` {loader}.batch_size=1.'
     if isinstance(error, ValueError) and text.startswith('Expected more than 1 value per channel'):
         return (
             'a batch norm of this model sees one number per channel, so one image per batch is '
-            f'too few. Pass --cfg-options {loader}.batch_size=2.'
+            f'too few. Pass `cfg_options` {loader}.batch_size=2.'
         )
     return None
+
+
+def _lost_process(error: Exception) -> bool:
+    """Return whether an exchange with the other processes failed."""
+    if isinstance(error, torch.distributed.DistError):
+        return True
+    words = (r'Connection (closed|reset) by peer', r'gloo/transport', r'Broken pipe', r'NCCL error')
+    return isinstance(error, RuntimeError) and bool(re.search('|'.join(words), str(error)))

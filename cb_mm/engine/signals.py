@@ -27,10 +27,17 @@ class StopRequest:
 
     Attributes:
         number: The first signal that came; 0 before one has.
+        end_now: Whether a signal ends the process at once, by raising `Stopped`: while it is in
+            work that takes minutes, such as compiling, and there is nothing yet to save.
+        leaving: Whether the process is about to end, with its work saved, as one of several. A
+            launcher ends all that are left as soon as one has ended: that must not change their
+            exit codes, so signals are ignored from then on.
     """
 
     def __init__(self) -> None:
         self.number = 0
+        self.end_now = False
+        self.leaving = False
 
     @property
     def requested(self) -> str | None:
@@ -44,6 +51,8 @@ class Stopped(SystemExit):
     Where nobody catches it, Python ends without a traceback, with the shell's exit code for that
     signal: 143 for SIGTERM, 130 for Ctrl-C.
     """
+
+    code: int
 
     def __init__(self, number: int) -> None:
         super().__init__(128 + number)
@@ -74,6 +83,8 @@ def stop_on_signals() -> Iterator[StopRequest]:
         # Python's own handler of Ctrl-C raises KeyboardInterrupt, which this replaces.
         if callable(before) and before is not signal.default_int_handler:
             before(number, frame)
+        if request.end_now:
+            raise Stopped(number)
 
     try:
         if threading.current_thread() is threading.main_thread():
@@ -86,7 +97,7 @@ def stop_on_signals() -> Iterator[StopRequest]:
         yield request
     finally:
         for number, before in earlier.items():
-            signal.signal(number, before)
+            signal.signal(number, signal.SIG_IGN if request.leaving else before)
 
 
 def _handle_in_child(number: int) -> None:

@@ -6,7 +6,6 @@ import contextlib
 import importlib.util
 import io
 import logging
-import os
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -16,17 +15,18 @@ from typing import Any
 
 import torch
 from mmengine.config import Config
+from mmengine.dist import is_main_process
 from mmengine.runner import Runner
 from torch import nn
 
 from ..checkpoints import read as checkpoint
 from ..checkpoints.backbone_weights import WEIGHTS_LINE
+from ..checkpoints.mmengine_files import safe_files
 from ..checkpoints.normalization import set_normalization
-from ..config import restricted as safe_config
+from ..checkpoints.sources import read_once
 from ..config.class_count import follow_class_count
-from ..config.explain import building, require_keys
+from ..config.explain import explaining_build_errors, require_keys
 from ..config.loading import (
-    apply_schedule,
     config_name,
     dataset_configs,
     load_config,
@@ -36,19 +36,23 @@ from ..config.loading import (
 from ..datasets.checks.registry import check_configured
 from ..errors import UserError
 from ..fileio.folder_lock import FolderLock
-from .acceleration import prepare_autocast, speed_up
+from .acceleration import compile_parts, use_channels_last
+from .batch import accumulated, batch_size
 from .failures import explained
 from .hooks import (
     CheckpointMatchHook,
     FiniteLossHook,
     SampleGuardHook,
+    SaveEveryHook,
     StartReportHook,
     StopOnSignalHook,
 )
 from .hooks.checkpoint import use_safe_checkpoints
 from .hooks.provenance import record_provenance
-from .hooks.start_report import accumulated, batch_size
-from .resume import choose_start
+from .hooks.save_every import duration
+from .optim.precision import describe_precision, training_precision
+from .processes import GatherInMemory, failing_together, joined_processes, refuse_strategies
+from .resume import chosen_start
 from .signals import stop_on_signals
 
 LOGGERS = {'tensorboard': 'TensorboardVisBackend', 'wandb': 'WandbVisBackend'}
@@ -65,10 +69,10 @@ class RunOptions:
     launcher: str = 'none'
     cfg_options: Sequence[str] = ()
     trust_checkpoint: bool = False
+    precision: str | None = None
     amp: bool = False
     channels_last: bool = False
     compile: bool = False
-    safe_config: bool = False
     normalization: str | None = None
     allow_mismatch: bool = False
     model: nn.Module | None = None  # built already
@@ -84,25 +88,28 @@ class TrainOptions(RunOptions):
     """The options of a training run."""
 
     schedule: str | None = None
+    iters: int | None = None
+    epochs: int | None = None
     init: str | None = None
     resume: str | None = None  # 'auto' or a file
     auto_scale_lr: bool = False
     logger: str | None = None
     skip_broken: bool = False
     skip_nan: bool = False
+    save_every: str | float | None = None  # such as '30min'
 
 
 def prepare_config(
-    options: RunOptions, schedule: str | None = None, test_set: str | None = None
+    options: RunOptions,
+    schedule: str | None = None,
+    test_set: str | None = None,
+    length: tuple[int | None, int | None] = (None, None),
 ) -> Config:
     """Return the config with the options applied that every tool has."""
-    if options.safe_config:
-        safe_config.enable()
-    config = load_config(options.config, options.cfg_options, test_set)
+    config = load_config(options.config, options.cfg_options, test_set, schedule, length)
     if options.model is not None and not config.get('model'):
         config.model = dict(type=type(options.model).__name__)
     require_keys(config, 'model')
-    apply_schedule(config, schedule)
     follow_class_count(config)
     set_data_root(config, options.data_root)
     stem = Path(options.name).stem
@@ -113,6 +120,10 @@ def prepare_config(
     if options.seed is not None:
         config.merge_from_dict({'randomness.seed': options.seed})
     cuda = torch.cuda.is_available()
+    if cuda:
+        for loader in ('train_dataloader', 'val_dataloader', 'test_dataloader'):
+            if isinstance(config.get(loader), dict):  # copies to the GPU are then faster
+                config[loader].setdefault('pin_memory', True)
     if not cuda:
         config.merge_from_dict({'env_cfg.dist_cfg.backend': 'gloo'})
         if options.launcher != 'none':  # by default mmengine names a GPU for every process
@@ -127,21 +138,6 @@ def prepare_config(
     return config
 
 
-def start_processes(config: Config) -> None:
-    """Join the process group on CPU; mmengine's own code requires a GPU even with gloo."""
-    if config.launcher == 'none' or torch.cuda.is_available():
-        return
-    if config.launcher != 'pytorch':
-        raise UserError(f'--launcher {config.launcher} needs GPUs; on CPU use torchrun (pytorch).')
-    if 'RANK' not in os.environ:
-        raise UserError(
-            '--launcher pytorch needs torchrun: torchrun --nproc_per_node=2 tools/train.py CONFIG '
-            '--launcher pytorch'
-        )
-    if not torch.distributed.is_initialized():
-        torch.distributed.init_process_group('gloo')
-
-
 def check_data(config: Config, splits: Sequence[str]) -> None:
     """Check the data sets quickly before anything else starts; raise a UserError.
 
@@ -152,30 +148,38 @@ def check_data(config: Config, splits: Sequence[str]) -> None:
 
 def train(options: TrainOptions) -> Runner:
     """Train, and return the runner when training has ended."""
-    from .. import safe_io  # here: what imports this module need not train
+    with safe_files(), read_once():
+        return _train(options)
 
-    safe_io.install()
-    with building(options.name):
+
+def _train(options: TrainOptions) -> Runner:
+    with explaining_build_errors(options.name):
         config = _training_config(options)
-    with building(config):
-        check_data(config, ('train', 'val'))
-    with _the_only_run(config):
-        choose_start(config, options.resume)
+    with (
+        joined_processes(config),
+        _the_only_run(config),
+        chosen_start(config, options.resume),
+    ):
         source = config.load_from if config.get('resume') else options.init
-        set_normalization(config, options.normalization, source, options.trust_checkpoint)
-        start_processes(config)
-        report = StartReportHook(options.name, options.init, options.model is not None)
-        with explained(config, lambda: report.done), _quiet_upstream():
-            runner = _build_quietly(config, options.model)
+        if options.normalization is not None:  # what else the weights were made with is a caution
+            set_normalization(config, options.normalization, source, options.trust_checkpoint)
+        precision = training_precision(config, options.precision, options.amp)
+        words = describe_precision(precision, config)
+        report = StartReportHook(options.name, options.init, options.model is not None, words)
+        with precision.products(), explained(config, lambda: report.done), _quiet_upstream():
+            runner = _build_quietly(config, options.model, options.channels_last)
             record_provenance(runner, options.allow_mismatch)
-            speed_up(runner.model, options.channels_last, options.compile)
-            stop = StopOnSignalHook()
+            if options.compile:
+                compile_parts(runner.model)
+            stop = StopOnSignalHook(options.compile)
             for hook in (
                 SampleGuardHook(options.skip_broken),
                 stop,
                 FiniteLossHook(options.skip_nan),
                 CheckpointMatchHook(),
+                GatherInMemory(),
                 report,
+                *([] if options.save_every is None else [SaveEveryHook(options.save_every)]),
             ):
                 runner.register_hook(hook)
             _check_epoch(runner)
@@ -186,37 +190,43 @@ def train(options: TrainOptions) -> Runner:
 
 def _training_config(options: TrainOptions) -> Config:
     """Return the config with all options of training applied."""
-    config = prepare_config(options, options.schedule)
+    config = prepare_config(options, options.schedule, length=(options.iters, options.epochs))
     require_keys(config, 'train_dataloader', 'train_cfg', 'optim_wrapper')
+    refuse_strategies(config)
     use_safe_checkpoints(config)
+    if options.save_every is not None:
+        duration(options.save_every)
     if options.trust_checkpoint:
         for file in (options.init, options.resume):
             if file and file != 'auto':
                 checkpoint.trust(file)
     if options.init and options.model is not None:
-        raise UserError('--init: the model is built, and keeps the weights that it has.')
+        raise UserError('`init`: the model is built, and keeps the weights that it has.')
     if options.init:
         config.model.backbone.init_cfg = dict(type='Pretrained', checkpoint=options.init)
         if options.allow_mismatch:
             config.model.backbone.init_cfg.allow_broadcast_mismatch = True
     if options.auto_scale_lr:
         if 'auto_scale_lr' not in config:
-            raise UserError('--auto-scale-lr: the config does not say its base batch size.')
+            raise UserError('`auto_scale_lr`: the config does not say its base batch size.')
         config.auto_scale_lr.enable = True
         # mmengine compares with one step's samples; those of an accumulated batch count too.
         config.auto_scale_lr.base_batch_size /= accumulated(config)
-    if options.amp:
-        _use_amp(config)
     if options.logger:
         _add_logger(config, options.logger)
     return config
 
 
-def _the_only_run(config: Config) -> contextlib.AbstractContextManager:
-    """Hold the work directory, from the first process of a run."""
-    ranks = {'pytorch': 'RANK', 'slurm': 'SLURM_PROCID', 'mpi': 'OMPI_COMM_WORLD_RANK'}
-    first = os.environ.get(ranks.get(config.launcher, ''), '0') == '0'
-    return FolderLock(config.work_dir, '--work-dir') if first else contextlib.nullcontext()
+@contextlib.contextmanager
+def _the_only_run(config: Config) -> Iterator[None]:
+    """Check the data and hold the work directory, from the first process of a run."""
+    with contextlib.ExitStack() as held:
+        with failing_together():
+            with explaining_build_errors(config):
+                check_data(config, ('train', 'val'))
+            if is_main_process():
+                held.enter_context(FolderLock(config.work_dir, 'work_dir'))
+        yield
 
 
 def _check_epoch(runner: Runner) -> None:
@@ -224,7 +234,7 @@ def _check_epoch(runner: Runner) -> None:
     if len(runner.train_dataloader) == 0:
         raise UserError(
             f'the training set has {len(runner.train_dataloader.dataset)} images, fewer than a '
-            f'batch of {batch_size(runner)}. Pass --cfg-options train_dataloader.batch_size=N'
+            f'batch of {batch_size(runner)}. Pass `cfg_options` train_dataloader.batch_size=N'
         )
 
 
@@ -236,13 +246,13 @@ def _quiet_upstream() -> Iterator[None]:
         yield
 
 
-def _build_quietly(config: Config, model: nn.Module | None) -> Runner:
+def _build_quietly(config: Config, model: nn.Module | None, channels_last: bool) -> Runner:
     """Build a runner without printing the environment, the config and every parameter.
 
     All of it is in the log file in the work directory.
     """
     with contextlib.redirect_stdout(io.StringIO()):
-        runner = (_given(model) if model is not None else Runner).from_cfg(config)
+        runner = _runner_type(model, channels_last).from_cfg(config)
         runner.optim_wrapper = runner.build_optim_wrapper(runner.optim_wrapper)
     for handler in runner.logger.handlers:
         if type(handler) is logging.StreamHandler:
@@ -252,31 +262,29 @@ def _build_quietly(config: Config, model: nn.Module | None) -> Runner:
     return runner
 
 
-def _given(model: nn.Module) -> type[Runner]:
-    """Return a Runner that trains a model that is there, from the weights that it has."""
-    model.is_init = True  # otherwise mmengine draws new weights at the start
+def _runner_type(given: nn.Module | None, channels_last: bool) -> type[Runner]:
+    """Return a Runner whose model is prepared before it is wrapped for several processes.
 
-    class GivenModel(Runner):
-        def build_model(self, _: Any) -> nn.Module:
+    Args:
+        given: A model that is there already, and keeps the weights that it has.
+        channels_last: The memory format that most convolutions prefer.
+    """
+
+    class PreparedRunner(Runner):
+        def build_model(self, config: Any) -> nn.Module:
+            model = super().build_model(config) if given is None else given
+            if channels_last:
+                use_channels_last(model)
             return model
 
-    return GivenModel
-
-
-def _use_amp(config: Config) -> None:
-    wrapper = config.optim_wrapper
-    if wrapper.get('type', 'OptimWrapper') != 'OptimWrapper':
-        raise UserError(f'--amp works with OptimWrapper; the config has {wrapper.type}.')
-    if torch.cuda.is_available():
-        wrapper.type, wrapper.loss_scale = 'AmpOptimWrapper', 'dynamic'
-    else:
-        wrapper.type = 'Bfloat16OptimWrapper'
-        prepare_autocast()
+    if given is not None:
+        given.is_init = True  # otherwise mmengine draws new weights at the start
+    return PreparedRunner if channels_last or given is not None else Runner
 
 
 def _add_logger(config: Config, name: str) -> None:
     if importlib.util.find_spec(name) is None:
-        raise UserError(f'--logger {name}: the package is not installed. Run: pip install {name}')
+        raise UserError(f'`logger` {name}: the package is not installed. Run: pip install {name}')
     if 'visualizer' not in config:
         config.visualizer = dict(type='Visualizer', name='visualizer')
     backends = config.visualizer.get('vis_backends') or [dict(type='LocalVisBackend')]

@@ -27,7 +27,7 @@ from cb_mm.config import restricted as safe_config
 
 ALL = sorted(path.name for path in TOOLS.glob('[!_]*.py'))
 #: A tool that trains whatever it is told is only read, not run.
-RUN = [name for name in ALL if name != 'demo.py']
+RUN = [name for name in ALL if name not in ('demo.py', 'check_gpu.py')]
 HOSTILE = [
     '', ' ', '-1', '0', '1', '3', '2.5', '1e309', 'nan', '-inf', '9' * 30, '٣', '1x1', '0x0', '1,2',
     'cls', 'a' * 5000, '=', 'a=b', '=1', 'a.b=[', 'model.backbone=3', 'model.backbone.arch=base',
@@ -157,15 +157,18 @@ BASES = {
     ('train.py', 'seg'): (
         'small.py', '--data-root', 'data/ade20k', '--work-dir', 'work', '--cfg-options',
         'train_cfg.max_iters=1', 'train_cfg.val_interval=1', 'train_dataloader.batch_size=2',
+        'val_dataloader.dataset.indices=1',
     ),
     ('train.py', 'det'): (
         'detector.py', '--data-root', 'data/coco', '--work-dir', 'work', '--cfg-options',
-        'train_cfg.max_epochs=1', 'train_cfg.val_interval=1',
+        'train_cfg.max_epochs=1', 'train_cfg.val_interval=1', 'train_dataloader.dataset.indices=2',
     ),
     ('test.py', 'seg'): (
-        'small.py', 'seg.pth', '--data-root', 'data/ade20k', '--out', 'out', '--cfg-options'),
+        'small.py', 'seg.pth', '--data-root', 'data/ade20k', '--out', 'out', '--limit', '1',
+        '--cfg-options'),
     ('test.py', 'det'): (
-        'detector.py', 'det.pth', '--data-root', 'data/coco', '--out', 'out', '--cfg-options'),
+        'detector.py', 'det.pth', '--data-root', 'data/coco', '--out', 'out', '--limit', '1',
+        '--cfg-options'),
 }  # fmt: skip
 READ_BY = {
     'train.py': (

@@ -16,9 +16,9 @@ from torch.utils.data import DataLoader
 
 from cb_mm.datasets.samplers import replay
 from cb_mm.datasets.samplers.replay import (
-    Draw,
     ReplayInfiniteSampler,
     ReplaySampler,
+    SampleIndex,
     derive_seed,
     seed_all,
 )
@@ -69,12 +69,12 @@ PINNED = 2424358157
 
 
 def test_a_draw_is_an_index_with_a_place_also_in_another_process():
-    draw = Draw(7, 3)
+    draw = SampleIndex(7, 3)
     assert (draw, draw.position) == (7, 3)
     for again in (pickle.loads(pickle.dumps(draw)), pickle.loads(pickle.dumps(draw, 2))):
-        assert (type(again), again, again.position) == (Draw, 7, 3)
+        assert (type(again), again, again.position) == (SampleIndex, 7, 3)
     other = draw.at(9)
-    assert (type(other), other, other.position) == (Draw, 9, 3)
+    assert (type(other), other, other.position) == (SampleIndex, 9, 3)
 
 
 # ----- samples
@@ -82,13 +82,13 @@ def test_a_draw_is_an_index_with_a_place_also_in_another_process():
 
 def test_a_sample_depends_on_its_seed_and_its_place_not_on_its_batch():
     load = replay._SeededSamples(Numbers(), 5)
-    first = load([Draw(1, 0), Draw(2, 1)])
+    first = load([SampleIndex(1, 0), SampleIndex(2, 1)])
     assert [index for index, _ in first] == [1, 2]
-    assert load([Draw(2, 1)]) == first[1:]
-    assert load([Draw(1, 1)])[0][1] == first[1][1]  # the place counts, not the index
+    assert load([SampleIndex(2, 1)]) == first[1:]
+    assert load([SampleIndex(1, 1)])[0][1] == first[1][1]  # the place counts, not the index
     for one, two in zip(first[0][1], first[1][1], strict=True):
         assert one != two
-    for one, two in zip(replay._SeededSamples(Numbers(), 6)([Draw(1, 0)])[0][1], first[0][1],
+    for one, two in zip(replay._SeededSamples(Numbers(), 6)([SampleIndex(1, 0)])[0][1], first[0][1],
                         strict=True):  # fmt: skip
         assert one != two
 
@@ -97,7 +97,7 @@ def test_loading_leaves_the_generators_of_the_process_alone():
     seed_all(3)
     expected = numbers()
     seed_all(3)
-    replay._SeededSamples(Numbers(), 5)([Draw(1, 0)])
+    replay._SeededSamples(Numbers(), 5)([SampleIndex(1, 0)])
     assert numbers() == expected
 
 
@@ -110,7 +110,7 @@ def test_generators_are_left_alone_by_a_sample_that_cannot_be_loaded():
     expected = numbers()
     seed_all(3)
     with pytest.raises(OSError, match='no such file'):
-        replay._SeededSamples(Broken(), 5)([Draw(1, 0)])
+        replay._SeededSamples(Broken(), 5)([SampleIndex(1, 0)])
     assert numbers() == expected
 
 
@@ -162,7 +162,9 @@ def test_a_loader_gives_each_sample_its_own_chance(sampler, workers):
     expected = batches(4, seed=1)
     order = [int(draw) for draw in itertools.islice(sampler(Numbers(), seed=1), 8)]
     assert [index for index, _ in expected] == order
-    chance = [replay._SeededSamples(Numbers(), 1)([Draw(0, place)])[0][1] for place in range(8)]
+    chance = [
+        replay._SeededSamples(Numbers(), 1)([SampleIndex(0, place)])[0][1] for place in range(8)
+    ]
     assert [values for _, values in expected] == chance
     assert batches(2, seed=1) == expected
     assert batches(4, seed=2) != expected

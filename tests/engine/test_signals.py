@@ -14,6 +14,7 @@ import time
 import pytest
 from tool import REPO
 
+from cb_mm.engine.hooks import StopOnSignalHook
 from cb_mm.engine.signals import SIGNALS, Stopped, leave_signals_to_parent, stop_on_signals
 
 
@@ -136,3 +137,31 @@ def test_importing_it_takes_nothing_but_the_standard_library():
         'assert "torch" not in sys.modules'
     )
     subprocess.run([sys.executable, '-c', code], check=True)
+
+
+def test_while_the_model_is_compiled_a_signal_ends_the_run_at_once():
+    """The first iteration takes minutes then, and has nothing to save."""
+    hook = StopOnSignalHook(compiled=True)
+    with stop_on_signals() as hook.request:
+        hook.before_train_iter(None, 0)
+        with pytest.raises(Stopped) as stopped:
+            signal.raise_signal(signal.SIGUSR1)
+        assert stopped.value.code == 138
+        with pytest.raises(Stopped):  # one that came just before it
+            hook.before_train_iter(None, 0)
+    with stop_on_signals() as request:
+        signal.raise_signal(signal.SIGUSR1)
+        assert request.requested == 'SIGUSR1'
+
+
+def test_one_of_several_that_leaves_keeps_its_exit_code():
+    """A launcher ends the others when the first has ended, while they may still be ending."""
+    before = handlers()
+    try:
+        with contextlib.suppress(Stopped), stop_on_signals() as request:
+            request.leaving = True
+            raise Stopped(signal.SIGUSR1)
+        signal.raise_signal(signal.SIGTERM)
+    finally:
+        for number, handler in zip(SIGNALS, before, strict=True):
+            signal.signal(number, handler)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
+import shutil
 
 import cv2
 import fault_cases
@@ -18,7 +20,7 @@ from mmengine.dataset import BaseDataset
 from mmengine.registry import DefaultScope
 from mmseg.datasets import ADE20KDataset
 from PIL import Image
-from tool import SMALL_UPERNET, run, write_config
+from tool import SMALL_UPERNET, main_of, write_config
 from torch.utils.data import DataLoader
 
 from cb_mm.checkpoints.read import read_checkpoint
@@ -49,6 +51,7 @@ def spoil(folder) -> None:
     cv2.imwrite(str(labels.parent / 'ADE_train_00000006.png'), np.full((64, 96), 200, np.uint8))
 
 
+@pytest.mark.slow
 def test_broken_files_are_skipped_listed_and_replayed(folder):
     """With workers and without, and resumed in the middle: the same weights."""
     spoil(folder)
@@ -123,6 +126,7 @@ def test_all_broken_ends(tmp_path):
     assert '100 samples in a row' in batch.message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(('words', 'last'), [(ADE, 'iter_6.pth'), (COCO, 'epoch_2.pth')])
 def test_a_step_is_skipped_as_if_it_had_not_been(words, last, folder):
     """Both tasks; and the norms' running means do not learn from it either."""
@@ -138,32 +142,17 @@ def test_a_step_is_skipped_as_if_it_had_not_been(words, last, folder):
     assert all(count == steps - 1 for count in counts)
 
 
-TWO = """
-import sys
-sys.path[:0] = [{tests!r}, {tools!r}]
-import fault_cases, os, runpy
-if os.environ['RANK'] == {rank!r}:
-    fault_cases.nan_at(3)
-sys.exit(runpy.run_path({tools!r} + '/train.py')['main'](sys.argv[1:]))
-"""
-
-
-def test_two_processes_decide_together(scenes, tmp_path, monkeypatch):
+@pytest.mark.slow
+def test_two_processes_decide_together(scenes, tmp_path):
     """The loss of one is NaN: both skip, both go on, and the lock is the first one's alone."""
-    import tool
-
     config = write_config(tmp_path, SMALL_UPERNET)
-    script = tmp_path / 'two.py'
-    script.write_text(TWO.format(
-        tests=str(tool.REPO / 'tests'), rank='1', tools=str(tool.TOOLS)))  # fmt: skip
-    monkeypatch.setattr(tool, 'TOOLS', tmp_path)
-    done = run(
-        'two.py', config, '--data-root', scenes.ade20k, '--work-dir', tmp_path / 'work',
+    first, second = forked.run_ranks(
+        'train.py', config, '--data-root', scenes.ade20k, '--work-dir', tmp_path / 'work',
         '--skip-nan', '--cfg-options', *ALONE, 'train_cfg.max_iters=4', 'train_cfg.val_interval=9',
-        cwd=tmp_path, processes=2,
+        cwd=tmp_path, before=functools.partial(fault_cases.nan_at, 3, rank=1),
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert '1 step skipped, at iteration 3: the loss was not finite.' in done.stdout
+    assert (first.code, second.code) == (0, 0), first.err + second.err
+    assert '1 step skipped, at iteration 3: the loss was not finite.' in first.out
     state = weights(tmp_path, name='iter_4.pth')
     assert all(torch.isfinite(value).all() for value in state.values())
     assert not (tmp_path / 'work' / '.lock').exists()
@@ -195,6 +184,57 @@ def test_every_ignore_index_of_a_config_may_occur():
     with pytest.raises(UserError, match='up to 14') as caught:
         rules.check(results, {'gt_seg_map'})
     assert 'ignore_index' not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ('key', 'value', 'label'),
+    [
+        ('gt_label', 5, 5),
+        ('gt_label', -1, -1),
+        ('gt_bboxes_labels', np.array([0, 7]), 7),
+        ('gt_seg_map', np.array([[0, 9]] * 2), 9),
+        ('gt_seg_map', np.array([[0, -3]] * 2), -3),
+    ],
+)
+def test_a_label_that_the_model_does_not_predict_is_named(key, value, label):
+    """On a GPU the loss would end the process with "device-side assert triggered"."""
+    rules = sample_checks.SampleRules(classes=11, predicted=5)
+    results = dict(img_path='x.jpg', seg_map_path='y.png', img=np.zeros((2, 2, 3)))
+    with pytest.raises(UserError, match=rf'label {label}\b.* model predicts 5') as caught:
+        rules.check({**results, key: value}, {key})
+    assert 'num_classes' in str(caught.value)
+    assert ('y.png' if key == 'gt_seg_map' else 'x.jpg') in str(caught.value)
+    allowed = 4 if key == 'gt_label' else np.clip(value, 0, 4)
+    rules.check({**results, key: allowed}, {key})
+
+
+def test_a_broken_image_costs_no_finished_iteration(scenes, tmp_path):
+    """What was trained before it is saved, and resumed when the file is whole again."""
+    data = tmp_path / 'data'
+    shutil.copytree(scenes.ade20k, data)
+    write_config(tmp_path, SMALL_UPERNET, 'base.py')
+    more = 'train_dataloader = dict(num_workers=0, persistent_workers=False, batch_size=2)'
+    config = write_config(tmp_path, f"_base_ = ['base.py']\n{more}\ntrain_cfg = dict(max_iters=9)")
+    whole = {image: image.read_bytes() for image in (data / 'images' / 'training').iterdir()}
+    words = (config, '--data-root', data, '--work-dir', tmp_path / 'w', '--cfg-options',
+             'default_hooks.checkpoint.interval=100')  # fmt: skip
+    sorted(whole)[3].write_bytes(whole[sorted(whole)[3]][:-400])
+    broken = forked.run('train.py', *words, cwd=tmp_path)
+    assert broken.code == 2
+    done = int(re.search(r'The (\d) finished iterations are saved as .*stopped.pth', broken.out)[1])
+    assert read_checkpoint(tmp_path / 'w' / 'stopped.pth')['meta']['iter'] == done
+    sorted(whole)[3].write_bytes(whole[sorted(whole)[3]])
+    again = forked.run('train.py', *words[:5], '--resume', *words[5:], cwd=tmp_path)
+    assert again.code == 0, again.err
+    assert f'stopped.pth at iteration {done}' in again.out
+
+
+def test_a_head_with_fewer_classes_than_the_data(scenes, tmp_path, capsys):
+    config = write_config(tmp_path, SMALL_UPERNET)
+    words = [config, '--data-root', scenes.ade20k, '--work-dir', tmp_path / 'w', '--cfg-options',
+             'model.decode_head.num_classes=2', 'model.auxiliary_head.num_classes=2']  # fmt: skip
+    assert main_of('train.py')([str(word) for word in words]) == 2
+    assert 'but the model predicts 2. Set num_classes of every head.' in capsys.readouterr().err
 
 
 def loaded(dataset):

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import socket
 from pathlib import Path
 
 import pytest
 import torch
-from forked import Done, Forked, run
+from forked import Done, run, run_ranks
 from run_files import assert_same
 from tool import SMALL_MASK_RCNN, SMALL_UPERNET, main_of, write_config
 
@@ -140,29 +138,14 @@ def test_ctrl_c_before_training_is_one_line(tmp_path, capsys):
     assert capsys.readouterr().err == 'stopped before training began; nothing was saved.\n'
 
 
-class Rank:
-    """Makes a process one of two, as torchrun does."""
-
-    def __init__(self, rank: int, port: int) -> None:
-        self.rank, self.port = rank, port
-
-    def __call__(self) -> None:
-        os.environ.update(RANK=str(self.rank), LOCAL_RANK=str(self.rank), WORLD_SIZE='2',
-                          MASTER_ADDR='127.0.0.1', MASTER_PORT=str(self.port))  # fmt: skip
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize('validation', [False, True])
 def test_a_signal_to_one_process_stops_both_at_the_same_iteration(scenes, tmp_path, validation):
     config = signalled(tmp_path, SMALL_UPERNET, 'train_cfg = dict(val_interval=3)')
-    with socket.socket() as probe:
-        probe.bind(('127.0.0.1', 0))
-        port = probe.getsockname()[1]
-    words = (config, '--data-root', scenes.ade20k, '--work-dir', tmp_path / 'w', '--launcher',
-             'pytorch', '--cfg-options', 'custom_hooks.0.iteration=3', 'custom_hooks.0.rank=1',
+    words = (config, '--data-root', scenes.ade20k, '--work-dir', tmp_path / 'w', '--cfg-options',
+             'custom_hooks.0.iteration=3', 'custom_hooks.0.rank=1',
              f'custom_hooks.0.validation={validation}')  # fmt: skip
-    ranks = [Forked('train.py', *words, cwd=tmp_path, before=Rank(k, port)) for k in range(2)]
-    first, second = [rank.wait() for rank in ranks]
+    first, second = run_ranks('train.py', *words, cwd=tmp_path)
     assert (first.code, second.code) == (143, 143), first.err + second.err
     assert 'SIGTERM after iteration 3 of 6' in first.err
     assert 'stopped by' not in second.err

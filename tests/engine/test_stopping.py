@@ -3,40 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import sys
 
 import pytest
 from forked import Forked, run
-from robustness_models import SmallModel, records, scores
+from robustness_models import records, scores
+from signal_hooks import SignalAtDraft, SignalAtImage
 
+pytestmark = pytest.mark.slow  # each test starts a tool or two
 PLAN = ('--corruption', 'gaussian_noise=10', '--repeats', 3, '--cfg-options',
         'test_dataloader.num_workers=1')  # fmt: skip
-
-
-class SignalAtDraft:
-    """Sends a signal to its own process group, twice, when a file of this name is drafted."""
-
-    def __init__(self, number: int, name: str) -> None:
-        self.number, self.name = number, name
-
-    def __call__(self) -> None:
-        # Tests that run in the background of a shell inherit that Ctrl-C is ignored.
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        sys.addaudithook(self._hear)
-
-    def _hear(self, event: str, args: tuple) -> None:
-        if event == 'open' and self.name and self.name in str(args[0]) and 'part' in str(args[0]):
-            self.name = ''
-            for _ in range(2):  # as a terminal or a scheduler does: all processes, and again
-                os.killpg(os.getpid(), self.number)
-
-
-@pytest.fixture(scope='module')
-def seg(tmp_path_factory, scenes):
-    return SmallModel(tmp_path_factory.mktemp('seg'), 'seg', scenes.ade20k, own_labels=False)
-
 
 SIGNALS = [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP]
 
@@ -63,7 +39,7 @@ def test_a_sweep_reports_what_is_finished_and_resumes(seg, number, tmp_path):
         assert scores(out) == scores(tmp_path / 'whole')
 
 
-@pytest.mark.parametrize('number', SIGNALS[:3], ids=lambda number: number.name)
+@pytest.mark.parametrize('number', SIGNALS, ids=lambda number: number.name)
 def test_attention_is_summed_up_and_resumed(seg, number, tmp_path):
     out = tmp_path / 'out'
     images = seg.data / 'images' / 'validation'
@@ -74,18 +50,7 @@ def test_attention_is_summed_up_and_resumed(seg, number, tmp_path):
     assert 'Traceback' not in done.err
     assert json.loads((out / 'summary.json').read_text())['models'][0]['images'] == 2
     if number == signal.SIGTERM:
-        again = run('analyze_attention.py', *words, cwd=tmp_path)
-        assert again.code == 0, again.err
-        assert json.loads((out / 'summary.json').read_text())['models'][0]['images'] == 4
-
-
-class SignalAtImage(SignalAtDraft):
-    """Sends it when the second image is opened by its reader."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number, '00000002.jpg')
-
-    def _hear(self, event: str, args: tuple) -> None:
-        if event == 'open' and self.name and str(args[0]).endswith(self.name):
-            self.name = ''
-            os.killpg(os.getpid(), self.number)
+        for more, count in (('--limit', 3), 3), ((), 4):
+            again = run('analyze_attention.py', *words, *more, cwd=tmp_path)
+            assert again.code == 0, again.err
+            assert json.loads((out / 'summary.json').read_text())['models'][0]['images'] == count

@@ -2,43 +2,31 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import time
 from pathlib import Path
 
 import forked
 import pytest
 import torch
 from run_files import assert_same, logged
-from tool import (
-    CONFIGS,
-    SMALL_MASK_RCNN,
-    SMALL_UPERNET,
-    command,
-    environment,
-    main_of,
-    run,
-    write_config,
-)
+from tool import CONFIGS, SMALL_MASK_RCNN, SMALL_UPERNET, main_of, run, write_config
 
 from cb_mm.checkpoints.read import read_checkpoint
 
 
-def train(config: Path, data: Path, work: Path, *more: object, **kwargs):
+def train(config: Path, data: Path, work: Path, *more: object) -> forked.Done:
     words = ('--data-root', data, '--work-dir', work, *more)
-    return run('train.py', config, *words, cwd=config.parent, **kwargs)
+    return forked.run('train.py', config, *words, cwd=work.parent)
 
 
 @pytest.fixture(scope='module')
 def undisturbed(tmp_path_factory, scenes):
-    """A small UperNet run from start to end, without workers."""
+    """A small UperNet run from start to end, without workers, as a user starts it."""
     folder = tmp_path_factory.mktemp('undisturbed')
     config = write_config(folder, SMALL_UPERNET)
-    done = train(
-        config, scenes.ade20k, folder / 'work', '--cfg-options', 'train_dataloader.num_workers=0',
-        'train_dataloader.persistent_workers=False',
+    done = run(
+        'train.py', config, '--data-root', scenes.ade20k, '--work-dir', folder / 'work',
+        '--cfg-options', 'train_dataloader.num_workers=0',
+        'train_dataloader.persistent_workers=False', cwd=folder,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return folder, done
@@ -65,25 +53,18 @@ def test_killed_and_resumed_equals_undisturbed(undisturbed, scenes, tmp_path):
     work = tmp_path / 'work'
     workers = ['train_dataloader.num_workers=2']
     words = ('--data-root', scenes.ade20k, '--work-dir', work, '--cfg-options', *workers)
-    process = subprocess.Popen(
-        command('train.py', config, *words),
-        cwd=tmp_path, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )  # fmt: skip
-    deadline = time.monotonic() + 300
-    while not (work / 'iter_4.pth').exists() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    process = forked.Forked('train.py', config, *words, cwd=tmp_path)
+    assert forked.wait_for((work / 'iter_4.pth').exists)
+    process.kill()
     newest = work / 'iter_4.pth'
     newest.write_bytes(newest.read_bytes()[:5000])
     for file in work.glob('iter_6.pth'):
         file.unlink()
 
     resumed = train(config, scenes.ade20k, work, '--resume', '--cfg-options', *workers)
-    assert resumed.returncode == 0, resumed.stderr
-    assert 'skipped: ' in resumed.stdout
-    assert 'iter_2.pth at iteration 2' in resumed.stdout
+    assert resumed.code == 0, resumed.err
+    assert 'skipped: ' in resumed.out
+    assert 'iter_2.pth at iteration 2' in resumed.out
     a, b = (read_checkpoint(folder / 'work' / 'iter_6.pth') for folder in (whole, tmp_path))
     for part in ('state_dict', 'optimizer', 'param_schedulers'):
         assert_same(a[part], b[part], part)
@@ -111,13 +92,15 @@ train_dataloader = dict(dataset=dict(pipeline=plain_pipeline))
 def test_two_processes_equal_one(tmp_path, scenes):
     write_config(tmp_path, SMALL_UPERNET, 'base.py')
     config = write_config(tmp_path, "_base_ = ['base.py']\n" + PLAIN)
-    for processes in (1, 2):
-        done = train(
-            config, scenes.ade20k, tmp_path / str(processes), '--cfg-options',
-            f'train_dataloader.batch_size={4 // processes}', processes=processes,
+    for processes, run_all in ((1, forked.run), (2, forked.run_ranks)):
+        done = run_all(
+            'train.py', config, '--data-root', scenes.ade20k, '--work-dir',
+            tmp_path / str(processes), '--cfg-options',
+            f'train_dataloader.batch_size={4 // processes}', cwd=tmp_path,
         )  # fmt: skip
-        assert done.returncode == 0, done.stderr[-3000:]
-        assert f'cpu × {processes}' in done.stdout
+        done = done[0] if processes > 1 else done
+        assert done.code == 0, done.err[-3000:]
+        assert f'cpu × {processes}' in done.out
     one, two = logged(tmp_path / '1'), logged(tmp_path / '2')
     assert one.keys() == two.keys() == set(range(1, 7))
     for i in one:
@@ -132,14 +115,14 @@ def detector(tmp_path_factory, scenes):
     folder = tmp_path_factory.mktemp('detector')
     config = write_config(folder, SMALL_MASK_RCNN)
     done = train(config, scenes.coco, folder / 'work')
-    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.code == 0, done.err[-3000:]
     return folder, done
 
 
 @pytest.mark.slow
 def test_mask_rcnn_trains_and_validates(detector):
     folder, done = detector
-    assert 'coco/segm_mAP' in done.stdout
+    assert 'coco/segm_mAP' in done.out
     assert (folder / 'work' / 'epoch_2.pth').exists()
     assert all(0 < value < 50 for value in logged(folder / 'work').values())
 
@@ -151,7 +134,7 @@ def test_epochs_resume_exactly(detector, scenes, tmp_path):
     config = write_config(tmp_path, SMALL_MASK_RCNN)
     first = folder / 'work' / 'epoch_1.pth'
     done = train(config, scenes.coco, tmp_path / 'work', '--resume', first)
-    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.code == 0, done.err[-3000:]
     a, b = (read_checkpoint(f / 'work' / 'epoch_2.pth') for f in (folder, tmp_path))
     assert_same(a['state_dict'], b['state_dict'])
     assert_same(a['optimizer'], b['optimizer'])
@@ -162,22 +145,25 @@ def test_inferencers_of_mmseg_and_mmdet(undisturbed, detector, scenes, tmp_path)
     """Scripts that know only mmseg or mmdet, from another folder."""
     segment, detect = undisturbed[0], detector[0]
     image = next((scenes.ade20k / 'images' / 'validation').glob('*.jpg'))
-    code = f"""
+    script = tmp_path / 'script.py'
+    script.write_text(f"""
 import cb_mm  # the original releases cannot import their own inferencers without mmcv's ops
 from mmseg.apis import MMSegInferencer
-result = MMSegInferencer('{segment}/small.py', '{segment}/work/iter_6.pth', device='cpu')('{image}')
-assert result['predictions'].shape == (64, 96), result
 from mmdet.apis import DetInferencer
-detector = DetInferencer('{detect}/small.py', '{detect}/work/epoch_2.pth', device='cpu')
-result = detector('{image}')
-assert set(result['predictions'][0]) >= {{'labels', 'scores', 'bboxes'}}
-print('ok')
-"""
-    done = subprocess.run(
-        [command('x')[0], '-c', code], cwd=tmp_path, capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.strip().endswith('ok')
+
+def main(words):
+    segmentor = MMSegInferencer('{segment}/small.py', '{segment}/work/iter_6.pth', device='cpu')
+    result = segmentor('{image}')
+    assert result['predictions'].shape == (64, 96), result
+    detector = DetInferencer('{detect}/small.py', '{detect}/work/epoch_2.pth', device='cpu')
+    result = detector('{image}')
+    assert set(result['predictions'][0]) >= {{'labels', 'scores', 'bboxes'}}
+    print('ok')
+    return 0
+""")
+    done = forked.run(str(script), cwd=tmp_path)
+    assert done.code == 0, done.err[-3000:]
+    assert done.out.strip().endswith('ok')
 
 
 @pytest.mark.slow
@@ -206,8 +192,8 @@ def test_real_recipes_on_real_files(shared, tmp_path):
         work = tmp_path / name
         done = train(CONFIGS / f'{name}.py', shared / 'data' / data, work, '--init', weights,
                      '--cfg-options', *common, *options)  # fmt: skip
-        assert done.returncode == 0, done.stderr[-3000:]
-        assert 'loaded 150/' in done.stdout
+        assert done.code == 0, done.err[-3000:]
+        assert 'loaded 150/' in done.out
         assert list(work.glob('*_[12].pth'))
         values = logged(work)
         assert values
@@ -237,6 +223,12 @@ def test_real_recipes_on_real_files(shared, tmp_path):
          'no.pth does not exist'),
         (['configs/upernet_vit_s_cb.py', '--launcher', 'pytorch', '--data-root', '{scenes}'],
          'torchrun'),
+        (['configs/upernet_vit_s_cb.py', '--cfg-options', 'strategy.type=FSDPStrategy'],
+         'strategy = FSDPStrategy is not supported here'),
+        (['configs/upernet_vit_s_cb.py', '--cfg-options', 'strategy.type=DeepSpeedStrategy'],
+         'strategy = DeepSpeedStrategy is not supported here'),
+        (['configs/upernet_vit_s_cb.py', '--cfg-options', 'runner_type=FlexibleRunner'],
+         'runner_type = FlexibleRunner is not supported here'),
     ],
 )  # fmt: skip
 def test_mistakes_get_one_clear_message(words, message, scenes, tmp_path, capsys, monkeypatch):
@@ -261,10 +253,10 @@ def test_mistakes_get_one_clear_message(words, message, scenes, tmp_path, capsys
 def test_a_used_work_directory_is_not_overwritten(undisturbed, scenes):
     folder, _ = undisturbed
     done = train(folder / 'small.py', scenes.ade20k, folder / 'work')
-    assert done.returncode == 2
-    assert 'iter_6.pth' in done.stderr
-    assert '--resume' in done.stderr
-    assert 'Traceback' not in done.stderr
+    assert done.code == 2
+    assert 'iter_6.pth' in done.err
+    assert '--resume' in done.err
+    assert 'Traceback' not in done.err
 
 
 @pytest.mark.slow
@@ -300,7 +292,7 @@ def test_loggers_amp_and_scaled_lr(scenes, tmp_path):
     done = train(config, scenes.ade20k, tmp_path / 'work', '--logger', 'tensorboard', '--amp',
                  '--channels-last', '--auto-scale-lr', '--seed', 7, '--cfg-options',
                  'train_cfg.max_iters=2', 'train_dataloader.batch_size=2')  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert 'lr       0.00025' in done.stdout
-    assert 'scaled to this batch from 4' in done.stdout
+    assert done.code == 0, done.err[-3000:]
+    assert 'lr       0.00025' in done.out
+    assert 'scaled to this batch from 4' in done.out
     assert list((tmp_path / 'work').rglob('events.out.tfevents*'))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
+import cv2
+import numpy as np
 import pytest
 from forked import Done, run
 from mmengine.registry import HOOKS
@@ -19,11 +21,14 @@ from cb_mm.engine import hooks
 EVERY_HOOK = """
 custom_imports = dict(_delete_=True, imports=['cb_mm'])
 custom_hooks = [
+    dict(type='AttentionHook', interval=1, layers=[0, -1]),
     dict(type='CheckpointMatchHook'), dict(type='FiniteLossHook'), dict(type='MeanLossHook'),
     dict(type='ProvenanceHook'), dict(type='ReplayHook'), dict(type='SampleGuardHook'),
-    dict(type='StartReportHook'), dict(type='StopOnSignalHook'),
+    dict(type='SaveEveryHook', time='1h'), dict(type='StartReportHook'),
+    dict(type='StopOnSignalHook'),
 ]
 default_hooks = dict(checkpoint=dict(type='SafeCheckpointHook', interval=1))
+visualizer = dict(vis_backends=[dict(type='TensorboardVisBackend')])
 train_dataloader = dict(num_workers=1, persistent_workers=False)
 val_cfg = val_dataloader = val_evaluator = None
 """
@@ -71,7 +76,7 @@ def test_every_hook_is_registered_and_exported():
     for name in hooks.__all__:
         assert HOOKS.get(name) is getattr(hooks, name)
         if name != 'SafeCheckpointHook':
-            assert f"dict(type='{name}')" in EVERY_HOOK
+            assert f"dict(type='{name}'" in EVERY_HOOK
 
 
 @pytest.mark.slow
@@ -84,6 +89,30 @@ def test_a_run_with_every_hook(train, tmp_path):
     ]  # fmt: skip
     assert 'broadcast' in read_checkpoint(file)['meta'][KEY]
     assert not list((tmp_path / 'work').glob('*.part'))
+    check_events(tmp_path / 'work', 4, [1, 2] if train.package == 'mmseg' else [1])
+
+
+def check_events(work: Path, depth: int, steps: list[int]) -> None:
+    """What AttentionHook wrote, as TensorBoard itself reads it."""
+    accumulator = pytest.importorskip('tensorboard.backend.event_processing.event_accumulator')
+    (folder,) = {file.parent for file in work.rglob('events.out.tfevents*')}
+    events = accumulator.EventAccumulator(str(folder), size_guidance={'images': 0})
+    events.Reload()
+    for name in ('entropy', 'sink_mass', 'broadcast'):
+        tags = [f'attention/{name}/layer_{i:02d}' for i in range(depth)]
+        assert set(tags) <= set(events.Tags()['scalars'])
+        for tag in tags:
+            points = events.Scalars(tag)
+            assert [point.step for point in points] == steps
+            assert all(0 <= point.value < 10 for point in points)
+    pictures = [f'attention/first_training_image/layer_{i:02d}' for i in (0, depth - 1)]
+    assert set(events.Tags()['images']) == set(pictures)
+    for tag in pictures:
+        assert [picture.step for picture in events.Images(tag)] == steps
+        image = cv2.imdecode(
+            np.frombuffer(events.Images(tag)[0].encoded_image_string, np.uint8), cv2.IMREAD_COLOR
+        )
+        assert image.std() > 5
 
 
 @pytest.mark.slow

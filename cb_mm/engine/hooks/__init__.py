@@ -10,6 +10,7 @@ from .mean_loss import MeanLossHook
 from .provenance import ProvenanceHook
 from .replay import ReplayHook
 from .sample_guard import SampleGuardHook
+from .save_every import SaveEveryHook
 from .start_report import StartReportHook
 from .stop_on_signal import StopOnSignalHook
 
@@ -21,6 +22,7 @@ __all__ = [
     'ReplayHook',
     'SafeCheckpointHook',
     'SampleGuardHook',
+    'SaveEveryHook',
     'StartReportHook',
     'StopOnSignalHook',
 ]

@@ -25,6 +25,7 @@ from ...compat.wrappers import unwrap
 from ...errors import UserError
 from ...fileio.atomic import remove_drafts, write_atomically
 from ...fileio.backend import AtomicBackend
+from ..batch import SCALE, run_scale
 
 #: Names in mmengine's message hub, which is saved with every checkpoint.
 _OUTDATED, _VALIDATED = 'outdated_checkpoints', 'done_validation'
@@ -32,8 +33,9 @@ _NAMES_A_FILE = re.compile(r'last_ckpt|best_ckpt(_.*)?')
 #: The checkpoints that a run writes, and may remove.
 _OWN_FILE = re.compile(r'(iter|epoch)_\d+\.pth|best_[^/\\]+\.pth')
 _PLAIN = ('CheckpointHook', 'mmengine.CheckpointHook')
-#: The checkpoint of a run that was asked to stop; there is one, until the next periodic one.
-STOPPED = 'stopped.pth'
+#: The checkpoints of a run that was asked to stop, and of one that saves by the clock. There is one
+#: of them, until the next periodic one.
+STOPPED, TIMED = 'stopped.pth', 'timed.pth'
 #: The backend that writes them: registered under its own name, so that only this hook uses it.
 _ATOMIC = 'cb_mm.atomic'
 
@@ -103,21 +105,39 @@ class SafeCheckpointHook(CheckpointHook):
         runner.message_hub.update_info(_VALIDATED, runner.iter)
         super().after_val_epoch(runner, metrics or {})
 
-    def save_stopped(self, runner: Runner, iteration: int) -> str:
-        """Save a run that is about to stop, unless that was just done; return the file."""
+    def before_save_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
+        """Record how many processes make a step, and of how many samples."""
+        checkpoint.setdefault('meta', {})[SCALE] = run_scale(runner)
+
+    def save_between(self, runner: Runner, iteration: int, name: str) -> str:
+        """Save a run between its periodic checkpoints, unless that was just done.
+
+        Args:
+            runner: Of all processes, or of the first one alone.
+            iteration: How many are done.
+            name: `STOPPED` or `TIMED`; the other one is removed.
+
+        Returns:
+            The file.
+        """
         if self.saved_iteration == iteration:
             return str(self.last_ckpt)
         _require_finite(runner)
+        with self._removing_last(runner):
+            self._outdate(TIMED if name == STOPPED else STOPPED)
+            return self._save_between(runner, iteration, name)
+
+    def _save_between(self, runner: Runner, iteration: int, name: str) -> str:
         runner.save_checkpoint(
             self.out_dir,
-            STOPPED,
+            name,
             self.file_client_args,
             meta=dict(epoch=runner.epoch, iter=iteration),
             by_epoch=False,
             backend_args=self.backend_args,
             **self.args,
         )
-        file = self.file_backend.join_path(self.out_dir, STOPPED)
+        file = str(self.file_backend.join_path(self.out_dir, name))
         if is_main_process():
             write_atomically(Path(runner.work_dir) / 'last_checkpoint', file)
         return file
@@ -126,6 +146,7 @@ class SafeCheckpointHook(CheckpointHook):
         _require_finite(runner)
         with self._removing_last(runner):
             self._outdate(STOPPED)
+            self._outdate(TIMED)
             # mmengine's method, except for the file that names the last checkpoint.
             if self.max_keep_ckpts > 0 and [*self.keep_ckpt_ids][-1:] != [step]:
                 if len(self.keep_ckpt_ids) == self.max_keep_ckpts:
@@ -249,18 +270,20 @@ def last_good(folder: str | Path) -> str:
     found = checkpoints_in(folder)
     if not found:
         return f'There is no checkpoint in {folder} yet.'
-    return f'The last good checkpoint is {found[0]}; pass --resume to resume from it.'
+    return f'The last good checkpoint is {found[0]}; pass `resume` to resume from it.'
 
 
 def checkpoints_in(folder: str | Path) -> list[Path]:
-    """Return the checkpoints to resume from, newest first: of a stopped run, and periodic ones."""
-    stopped = [file for file in [Path(folder) / STOPPED] if file.is_file()]
+    """Return the checkpoints to resume from, newest first: those in between, and periodic ones."""
+    between = [file for file in (Path(folder) / STOPPED, Path(folder) / TIMED) if file.is_file()]
+    # Both are there only after a kill between writing one and removing the other.
+    between.sort(key=lambda file: file.stat().st_mtime_ns, reverse=True)
     numbered = []
     for file in Path(folder).glob('*.pth'):
         found = re.fullmatch(r'(?:iter|epoch)_(\d+)\.pth', file.name)
         if found:
             numbered.append((int(found[1]), file))
-    return stopped + [file for _, file in sorted(numbered, reverse=True)]
+    return between + [file for _, file in sorted(numbered, reverse=True)]
 
 
 def use_safe_checkpoints(config: Config) -> None:

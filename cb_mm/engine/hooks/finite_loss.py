@@ -103,7 +103,7 @@ class FiniteLossHook(Hook):
             raise UserError(
                 f'the loss is {value} at iteration {step}. {last_good(runner.work_dir)}{batch} '
                 'Look at these images, try a lower learning rate or clip_grad, or skip such steps '
-                '(--skip-nan; skip=True of FiniteLossHook).'
+                '(`skip_nan`; skip=True of FiniteLossHook).'
             )
         self.skipped.append(step)
         if len(self.skipped) >= _MOST and self.skipped[-1] - self.skipped[-_MOST] < _MOST:

@@ -19,12 +19,15 @@ from mmengine.dist import is_main_process
 from mmengine.hooks import Hook
 from mmengine.registry import HOOKS
 from mmengine.runner import Runner
+from torch import nn
 from torch.utils.data import DataLoader
 
-from ...datasets.checks.files import read_image, read_labels
+from ...compat.wrappers import unwrap
+from ...datasets.checks.files import inspect_image, inspect_labels
 from ...datasets.checks.samples import SampleError, SampleRules, ignored_labels, step_lists
 from ...errors import SHOW_TRACEBACK, UserError
 from ..endless_loader import built_loaders, start_again
+from .stop_on_signal import save_now
 
 #: In the work directory: one line for every file that was skipped.
 SKIPPED_FILE = 'broken_files.txt'
@@ -109,7 +112,7 @@ def _unreadable(
     if image_is_there and not labels:
         return f'the annotation of image {image} cannot be used ({reason}).'
     path = Path(str(labels if image_is_there else image))
-    facts = read_labels(path, 255) if image_is_there else read_image(path)
+    facts = inspect_labels(path, 255) if image_is_there else inspect_image(path)
     found = '; '.join(text for _, text in facts.findings) if facts.size is None else reason
     return f'{"label map" if image_is_there else "image"} {path}: {found}.'
 
@@ -202,7 +205,11 @@ class GuardedSamples:
 
 
 def guard(
-    loader: DataLoader, skip: bool = False, folder: str | Path = '.', ignored: Iterable[int] = ()
+    loader: DataLoader,
+    skip: bool = False,
+    folder: str | Path = '.',
+    ignored: Iterable[int] = (),
+    predicted: int = 0,
 ) -> DataLoader:
     """Let a data loader name broken samples; it must not have started its workers yet.
 
@@ -210,7 +217,7 @@ def guard(
     that torch looks for is put on the data set itself.
     """
     dataset: Any = loader.dataset
-    rules = SampleRules.of(dataset, ignored)
+    rules = SampleRules.of(dataset, ignored, predicted)
     for steps in step_lists(dataset):
         for place, step in enumerate(steps):
             if type(step).__name__.startswith('Load'):
@@ -218,6 +225,19 @@ def guard(
     dataset.__getitems__ = GuardedSamples(dataset, skip, folder)
     loader.collate_fn = Collate(loader.collate_fn)
     return loader
+
+
+def predicted_classes(model: nn.Module) -> int:
+    """Return how many classes the heads of a model can tell apart; 0 if it is not known."""
+    parts = [getattr(model, name, None) for name in ('decode_head', 'head', 'bbox_head')]
+    parts.append(getattr(getattr(model, 'roi_head', None), 'bbox_head', None))
+    heads = [
+        head
+        for part in parts
+        for head in (part if isinstance(part, (nn.ModuleList, nn.Sequential)) else [part])
+    ]
+    counts = [getattr(head, 'num_classes', 0) for head in heads if head is not None]
+    return min((count for count in counts if isinstance(count, int) and count > 0), default=0)
 
 
 @HOOKS.register_module()
@@ -238,12 +258,19 @@ class SampleGuardHook(Hook):
         ignored = ignored_labels(runner.cfg.to_dict())
         for part, loader in built_loaders(runner).items():
             if not isinstance(loader.collate_fn, Collate):
-                guard(loader, self.skip and part == 'train', runner.work_dir, ignored)
+                # A validation only counts, and may have more classes than the model.
+                predicted = predicted_classes(unwrap(runner.model)) if part == 'train' else 0
+                skip = self.skip and part == 'train'
+                guard(loader, skip, runner.work_dir, ignored, predicted)
         start_again(runner)
 
     def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
-        """Stop at a failure."""
-        self._stop_at(data_batch, 'train without it (--skip-broken; skip=True of SampleGuardHook)')
+        """Stop at a failure; what was trained until here is saved."""
+        if isinstance(data_batch, LoadFailure) and runner.iter > 0 and is_main_process():
+            file = save_now(runner, runner.iter, batch_idx)
+            if file is not None:
+                runner.logger.info(f'The {runner.iter} finished iterations are saved as {file}.')
+        self._stop_at(data_batch, 'train without it (`skip_broken`; skip=True of SampleGuardHook)')
 
     def before_val_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
         """Stop at a failure."""

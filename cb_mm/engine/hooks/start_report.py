@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from mmengine.config import Config
 from mmengine.dist import get_world_size, is_main_process
 from mmengine.hooks import Hook
 from mmengine.optim import OptimWrapperDict
@@ -14,6 +13,8 @@ from mmengine.runner import IterBasedTrainLoop, Runner
 from ...checkpoints.normalization import normalization_caution
 from ...compat import families as family
 from ...compat.wrappers import unwrap
+from ...errors import in_users_words
+from ..batch import accumulated, batch_size, changed_scale
 
 
 @HOOKS.register_module()
@@ -24,14 +25,26 @@ class StartReportHook(Hook):
         config: The name of the config, as the user gave it; by default the runner's own.
         init: The weights that the backbone starts from, if they were given beside the config.
         built: Whether the model was given already built, with weights of its own.
+        precision: What numbers are kept as, in words.
     """
 
     priority = 'VERY_LOW'
 
     def __init__(
-        self, config: str | None = None, init: str | None = None, built: bool = False
+        self,
+        config: str | None = None,
+        init: str | None = None,
+        built: bool = False,
+        precision: str | None = None,
     ) -> None:
-        self.config, self.init, self.built, self.done = config, init, built, False
+        self.config, self.init, self.built, self.precision = config, init, built, precision
+        self.done = False
+        self.change: str | None = None
+
+    def after_load_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
+        """Compare the processes and the batch of a resumed checkpoint."""
+        if runner._resume:
+            self.change = changed_scale(checkpoint, runner)
 
     def before_train(self, runner: Runner) -> None:
         """Print it, only from the main process."""
@@ -49,11 +62,12 @@ class StartReportHook(Hook):
         rate = max(group.get('initial_lr', group['lr']) for group in _groups(runner))
         parameters = sum(p.numel() for p in model.parameters()) / 1e6
         weights = getattr(getattr(model, 'backbone', None), 'weights_report', None)
-        unknown = 'those of the given model' if self.built else 'random: no weights given (--init)'
+        unknown = 'those of the given model' if self.built else 'random: no weights given (`init`)'
         rows = {
             'config': f'{self.config or config.filename or "without a file"} ({_length(runner)})',
             'family': family.current_family(),
-            'device': f'{next(model.parameters()).device.type} × {processes}',
+            'device': f'{next(model.parameters()).device.type} × {processes}'
+            + (f', {self.precision}' if self.precision else ''),
             'model': f'{type(model).__name__}, {parameters:.2f} M parameters',
             'batch': f'{batch} = {per_process} × {processes} processes'
             + (f' × {steps} accumulated' if steps > 1 else ''),
@@ -63,18 +77,20 @@ class StartReportHook(Hook):
         }
         if config.get('resume'):
             rows['resumed'] = f'{config.load_from} at iteration {runner.iter}'
+        if self.change:
+            rows['change'] = self.change
         scaling = config.get('auto_scale_lr') or {}
         scaled = scaling.get('enable', False)
         wanted = int(scaling.get('base_batch_size', batch) * (steps if scaled else 1))
         if scaled and config.get('resume'):
             rows['note'] = (
-                "lr and its schedule are the checkpoint's: --auto-scale-lr scales only a new run"
+                "lr and its schedule are the checkpoint's: `auto_scale_lr` scales only a new run"
             )
         elif wanted != batch:
             rows['note'] = (
                 f'lr was scaled to this batch from {wanted}'
                 if scaled
-                else f"the recipe's batch is {wanted}; --auto-scale-lr scales the lr to yours, "
+                else f"the recipe's batch is {wanted}; `auto_scale_lr` scales the lr to yours, "
                 'optim_wrapper.accumulative_counts enlarges the batch'
             )
         caution = normalization_caution(model, self.init)
@@ -82,7 +98,8 @@ class StartReportHook(Hook):
             rows['caution'] = caution
         width = max(map(len, rows))
         rule = '-' * 72
-        return [rule, *(f'{name:<{width}}  {value}' for name, value in rows.items()), rule]
+        lines = [f'{name:<{width}}  {in_users_words(value)}' for name, value in rows.items()]
+        return [rule, *lines, rule]
 
 
 def _groups(runner: Runner) -> list[dict[str, Any]]:
@@ -102,17 +119,23 @@ def _length(runner: Runner) -> str:
         for step in (steps if isinstance(steps, (list, tuple)) else [steps])
         if isinstance(step.get('end'), int) and step.get('by_epoch', True) != endless
     ]
+    if runner.cfg.get('schedule') == f'{total}_{"iters" if endless else "epochs"}':
+        return _scaled(runner, f'{total} {unit}')
     if ends and max(ends) != total:
         return f'{total} {unit}; the lr follows the {schedule} of {max(ends)}'
     return f'{schedule}, {total} {unit}'
 
 
-def accumulated(config: Config) -> int:
-    """Return the number of steps whose gradients make one update."""
-    return int(config.optim_wrapper.get('accumulative_counts', 1))
-
-
-def batch_size(runner: Runner) -> int:
-    """Return the images per step and process."""
-    loader: Any = runner.train_dataloader
-    return loader.batch_size or loader.batch_sampler.batch_size
+def _scaled(runner: Runner, total: str) -> str:
+    """Return what a schedule that was scaled to another length really does."""
+    config = runner.cfg
+    steps = config.get('param_scheduler') or []
+    warm = next((f'warm-up to {step["end"]}' for step in steps if 'Linear' in step['type']), '')
+    saved = ((config.get('default_hooks') or {}).get('checkpoint') or {}).get('interval')
+    parts = [
+        f'the {config.scaled_from} schedule scaled' if config.get('scaled_from') else 'scaled',
+        warm,
+        f'validation every {config.train_cfg.get("val_interval", 1)}',
+        f'checkpoint every {saved}' if saved else '',
+    ]
+    return f'{total}: {", ".join(filter(None, parts))}'

@@ -16,9 +16,10 @@ from mmengine.optim import OptimWrapperDict
 from mmengine.registry import HOOKS
 from mmengine.runner import EpochBasedTrainLoop, Runner
 
+from ...errors import in_users_words
 from ..endless_loader import built_loaders, start_again
 from ..signals import Stopped, StopRequest, leave_signals_to_parent, signal_name, stop_on_signals
-from .checkpoint import SafeCheckpointHook
+from .checkpoint import STOPPED, SafeCheckpointHook
 
 #: In the checkpoint of a run that was stopped within an epoch: [batches done, batches in all].
 _PLACE = 'place_in_epoch'
@@ -31,6 +32,10 @@ class StopOnSignalHook(Hook):
     All processes must stop at the same iteration. In training their requests travel with the
     check of the loss (see `FiniteLossHook`), so that no step waits once more.
 
+    Args:
+        compiled: The first iteration compiles the model, which takes minutes, and has nothing to
+            save: a signal ends it at once. A launcher then ends the other processes.
+
     Attributes:
         request: What this process was asked. Our tools set it before they start the run; by
             itself, the hook listens while the runner trains.
@@ -39,7 +44,8 @@ class StopOnSignalHook(Hook):
 
     priority = 'LOWEST'  # after the schedulers and the periodic checkpoint
 
-    def __init__(self) -> None:
+    def __init__(self, compiled: bool = False) -> None:
+        self.compiled = compiled
         self.request: StopRequest | None = None
         self.listening = contextlib.ExitStack()
         self.agreed = 0
@@ -92,6 +98,13 @@ class StopOnSignalHook(Hook):
 
         loop.run_iter = run_later
 
+    def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
+        """End the run at once, if asked to, while the model is being compiled."""
+        if self.compiled and self.request is not None:
+            self.request.end_now = True
+            if self.request.number:  # it came just before
+                raise Stopped(self.request.number)
+
     def after_train_epoch(self, runner: Runner) -> None:
         """Start the next epoch at its first batch."""
         if self.later is not None:
@@ -101,13 +114,13 @@ class StopOnSignalHook(Hook):
         self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None
     ) -> None:
         """Stop after this iteration, unless gradients are still being accumulated."""
+        if self.compiled and self.request is not None:
+            self.compiled = self.request.end_now = False
         if not self.settled:  # a single process, or a model with its own update
             self._settle_now()
         self.settled = False
-        if self.agreed and _updated(runner.optim_wrapper):
-            if isinstance(runner.train_loop, EpochBasedTrainLoop):
-                place = [batch_idx + 1, len(runner.train_dataloader)]
-                runner.message_hub.update_info(_PLACE, place)
+        if self.agreed and updated(runner.optim_wrapper):
+            note_place(runner, batch_idx)
             self._stop(runner, runner.iter + 1)
 
     def before_val_epoch(self, runner: Runner) -> None:
@@ -133,11 +146,14 @@ class StopOnSignalHook(Hook):
 
     def _stop(self, runner: Runner, iteration: int) -> None:
         hook = next((h for h in runner.hooks if isinstance(h, SafeCheckpointHook)), None)
-        file = hook.save_stopped(runner, iteration) if hook is not None else None
+        file = hook.save_between(runner, iteration, STOPPED) if hook is not None else None
         barrier()  # a launcher ends all processes as soon as one has ended
         runner.call_hook('after_run')  # what loggers have not written yet
         if is_main_process():
-            print(_last_words(self.agreed, iteration, runner, file), file=sys.stderr, flush=True)
+            words = in_users_words(_last_words(self.agreed, iteration, runner, file))
+            print(words, file=sys.stderr, flush=True)
+        if self.request is not None:
+            self.request.leaving = get_world_size() > 1
         raise Stopped(self.agreed)
 
 
@@ -145,10 +161,40 @@ def _last_words(number: int, iteration: int, runner: Runner, file: str | Path | 
     stopped = f'stopped by {signal_name(number)} after iteration {iteration} of {runner.max_iters}'
     if file is None:
         return f'{stopped}; the config writes no checkpoints, so nothing was saved.'
-    return f'{stopped}, saved as {file}. To resume, run the same command with --resume.'
+    return f'{stopped}, saved as {file}. To resume, run the same command with `resume`.'
 
 
-def _updated(wrapper: Any) -> bool:
+def save_now(runner: Runner, iteration: int, batches: int) -> str | None:
+    """Save a run that ends after this iteration, of which no gradients are left unused.
+
+    Args:
+        runner: In a hook between two iterations.
+        iteration: How many are done.
+        batches: How many of them in this epoch.
+
+    Returns:
+        The file; None if the config writes no checkpoints, or gradients are being accumulated.
+    """
+    hook = next((h for h in runner.hooks if isinstance(h, SafeCheckpointHook)), None)
+    if hook is None or not updated(runner.optim_wrapper):
+        return None
+    note_place(runner, batches - 1)
+    return hook.save_between(runner, iteration, STOPPED)
+
+
+def note_place(runner: Runner, batch_idx: int) -> None:
+    """Let the next checkpoint say how far the epoch is."""
+    if isinstance(runner.train_loop, EpochBasedTrainLoop):
+        place = [batch_idx + 1, len(runner.train_dataloader)]
+        runner.message_hub.update_info(_PLACE, place)
+
+
+def forget_place(runner: Runner) -> None:
+    """Undo `note_place` in a run that goes on."""
+    runner.message_hub.runtime_info.pop(_PLACE, None)
+
+
+def updated(wrapper: Any) -> bool:
     """Return whether the optimizer has used all gradients so far: they are not in a checkpoint."""
     wrappers = wrapper.values() if isinstance(wrapper, OptimWrapperDict) else [wrapper]
     return all(one.should_update() for one in wrappers)

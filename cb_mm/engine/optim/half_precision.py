@@ -1,4 +1,4 @@
-"""bfloat16 autocast on any device."""
+"""Autocast to half precision on any device."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import torch
 from mmengine.device import get_device
-from mmengine.optim import OptimWrapper
+from mmengine.optim import AmpOptimWrapper, OptimWrapper
 from mmengine.registry import OPTIM_WRAPPERS
 from torch import nn
 
@@ -28,6 +28,25 @@ class Bfloat16OptimWrapper(OptimWrapper):
         """Wrap what mmengine runs inside in autocast."""
         device = get_device().split(':')[0]
         with super().optim_context(model), torch.autocast(device, torch.bfloat16):
+            yield
+
+
+@OPTIM_WRAPPERS.register_module()
+class Float16CpuOptimWrapper(AmpOptimWrapper):
+    """mmengine's AmpOptimWrapper for a CPU, where it refuses to start.
+
+    float16 has a small range: the loss is scaled so that small gradients do not become zero.
+    """
+
+    def __init__(self, **kwargs: object) -> None:
+        OptimWrapper.__init__(self, **kwargs)  # the next class in line asks for a GPU
+        self._scale_update_param = None
+        self.loss_scaler = torch.amp.GradScaler('cpu')
+
+    @contextmanager
+    def optim_context(self, model: nn.Module) -> Iterator[None]:
+        """Wrap what mmengine runs inside in autocast."""
+        with OptimWrapper.optim_context(self, model), torch.autocast('cpu', torch.float16):
             yield
 
 
