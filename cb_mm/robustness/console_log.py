@@ -7,6 +7,7 @@ import io
 import logging
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -49,7 +50,7 @@ class QuietLog(io.TextIOBase):
 
 
 @contextlib.contextmanager
-def quiet(keep: bool = True) -> Iterator[tuple[QuietLog, Any]]:
+def quiet_console(keep: bool = True) -> Iterator[tuple[QuietLog, Any]]:
     """Send standard output, mmengine's logger and Python's warnings to a log.
 
     Yields:
@@ -59,17 +60,21 @@ def quiet(keep: bool = True) -> Iterator[tuple[QuietLog, Any]]:
     handler = logging.StreamHandler(log)
     handler.setFormatter(logging.Formatter('%(asctime)s %(levelname)s %(message)s'))
     # Upstream code calls the most recently created logger the current one.
-    own = MMLogger.get_instance(f'cb_mm_{time.monotonic_ns()}', logger_name='cb_mm')
+    name = f'cb_mm_{time.monotonic_ns()}'
+    own = MMLogger.get_instance(name, logger_name='cb_mm')
     loggers = [own, logging.getLogger('py.warnings')]
     before = [(list(one.handlers), one.propagate) for one in loggers]
     for one in loggers:
         one.handlers, one.propagate = [handler], False
+    shown = warnings.showwarning
     logging.captureWarnings(True)
+    captured = warnings.showwarning is shown  # by the host, before
     try:
         with contextlib.redirect_stdout(log):
             yield log, console
     finally:
-        logging.captureWarnings(False)
+        logging.captureWarnings(captured)
+        MMLogger._instance_dict.pop(name, None)  # or it would stay the current one
         for one, (handlers, propagate) in zip(loggers, before, strict=True):
             one.handlers, one.propagate = handlers, propagate
         if log._file is not None:

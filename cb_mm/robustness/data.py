@@ -26,6 +26,7 @@ from ..engine.hooks.sample_guard import Collate, LoadFailure, load_failure
 from ..engine.signals import leave_signals_to_parent
 from ..errors import UserError
 from ..fileio.atomic import write_atomically
+from ..fileio.folders import list_files
 from .identity import data_digest, image_path, short_names
 from .image_store import ImageStore, store_loaders
 from .jobs import Job
@@ -129,6 +130,7 @@ class SweepDataset(Dataset):
             raise UserError('the test data set has no images.')
         infos = [self.dataset.get_data_info(i) for i in range(self.size)]
         self.names = short_names([image_path(info, i) for i, info in enumerate(infos)])
+        self.label_maps = [info.get('seg_map_path') for info in infos]
         remote = any(getattr(step, 'backend_args', None) for step in steps)
         self.digest = data_digest(self.names, infos, loaders, local=not remote)
         for dataset in (self.dataset, self.truth):
@@ -199,6 +201,8 @@ class JobLoader:
         if not isinstance(size, int) or size < 1:
             raise UserError(f'test_dataloader.batch_size={size!r}: it must be 1 or more.')
         self.batches = JobBatches(len(dataset), size, rank, processes)
+        # As many as the process with the fewest has, which is the last one.
+        self.common_batches = len(JobBatches(len(dataset), size, processes - 1, processes))
         workers = min(config.get('num_workers', 0), len(self.batches))
         options = {key: config[key] for key in _LOADER_OPTIONS if config.get(key) is not None}
         if workers == 0:
@@ -233,7 +237,7 @@ def labels_without_image(dataset: Any) -> list[str]:
         suffix = getattr(one, 'seg_map_suffix', None)
         if suffix and folder and os.path.isdir(folder) and not getattr(one, 'ann_file', None):
             used = {one.get_data_info(i).get('seg_map_path') for i in range(len(one))}
-            paths = (os.path.join(top, file) for top, _, files in os.walk(folder) for file in files)
+            paths = (os.path.join(folder, name) for name in list_files(folder))
             found += [p for p in paths if p.endswith(suffix) and p not in used]
     return sorted(found)
 

@@ -44,13 +44,13 @@ def describe_data(config: Config, data_loader: DataLoader | Mapping[str, Any] | 
         return
     if not isinstance(data_loader, DataLoader):
         raise UserError(
-            f'--data-loader: {type(data_loader).__name__} is neither a torch DataLoader nor a '
+            f'`data_loader`: {type(data_loader).__name__} is neither a torch DataLoader nor a '
             'config of one.'
         )
     dataset: Any = data_loader.dataset
     if not hasattr(dataset, 'get_data_info') or not hasattr(dataset, 'metainfo'):
         raise UserError(
-            f'--data-loader: its {type(dataset).__name__} is not a data set of mmengine, mmseg, '
+            f'`data_loader`: its {type(dataset).__name__} is not a data set of mmengine, mmseg, '
             'mmdet or mmpretrain.'
         )
     config.test_dataloader = {
@@ -69,7 +69,7 @@ def describe_metrics(config: Config, metrics: Any) -> list[BaseMetric] | None:
     ]
     built = [one for one in given if isinstance(one, BaseMetric)]
     if built and len(built) < len(given):
-        raise UserError('--metrics: give configs, or built metrics, but not both.')
+        raise UserError('`metrics`: give configs, or built metrics, but not both.')
     return built or None
 
 

@@ -16,8 +16,10 @@ from typing import Any
 from mmengine.config import Config
 
 from ..compat import families as family
+from ..engine.optim.precision import Precision
 from ..errors import MissingFile, UserError, require_name
 from ..fileio.digests import content_digest, value_digest
+from ..fileio.folders import list_files
 
 #: Settings of a data loader that do not change what is tested.
 _NEUTRAL = ('num_workers', 'persistent_workers', 'pin_memory', 'prefetch_factor', 'sampler',
@@ -26,7 +28,7 @@ _PARTS = ('model', 'data_preprocessor', 'default_scope', 'test_evaluator', 'test
 
 
 def sweep_identity(
-    config: Config, checkpoint: str, tester: Any, jobs: Sequence[Any], seed: int, amp: bool
+    config: Config, checkpoint: str, tester: Any, jobs: Sequence[Any], seed: int
 ) -> dict[str, Any]:
     """Return everything that a figure depends on; other identities are never mixed in.
 
@@ -36,13 +38,12 @@ def sweep_identity(
         tester: a ``ModelUnderTest``.
         jobs: the passes.
         seed: of the noise.
-        amp: half precision.
     """
     identity = {
         'config': config_digest(config),
         'checkpoint': checkpoint,
         'data': tester.dataset.digest,
-        'annotations': evaluator_digest(config.test_evaluator),
+        'annotations': evaluator_digest(config.test_evaluator, tester.dataset.label_maps),
         'images': len(tester.dataset),
         'seed': seed,
         'repeats': max(job.repeat for job in jobs) + 1,
@@ -50,12 +51,19 @@ def sweep_identity(
         'device': next(tester.model.parameters()).device.type,
         'software': family.software_versions(),
     }
-    if amp:  # the only run option that is meant to change figures
-        identity['amp'] = True
+    identity |= _precision_identity(tester.precision)
     if tester.truth_config is not None:  # where an attack takes the labels from
         root = config.test_dataloader.dataset.get('data_root')
         identity['attack'] = settings_digest(tester.truth_config, root)
     return identity
+
+
+def _precision_identity(precision: Precision | None) -> dict[str, Any]:
+    """Return the only run option that is meant to change figures; ``amp`` keeps its old name."""
+    if precision is None:
+        return {}
+    amp = precision.name == ('fp16' if precision.device == 'cuda' else 'bf16')
+    return {'amp': True} if amp else {'precision': precision.name}
 
 
 def config_digest(config: Config) -> str:
@@ -157,17 +165,25 @@ def data_digest(
     return total.hexdigest()[:16]
 
 
-def evaluator_digest(settings: Any) -> str:
-    """Digest the files that the metrics read: annotations, and folders of label maps."""
+def evaluator_digest(settings: Any, label_maps: Sequence[Any] = ()) -> str:
+    """Digest the files that the metrics read: annotations, and folders of label maps.
+
+    Args:
+        settings: of the metrics.
+        label_maps: file of each test image, or None. mmseg's CityscapesMetric reads others, whose
+            names it derives from these.
+    """
     found = []
+    if any(key == 'type' and value.endswith('CityscapesMetric') for key, value in _texts(settings)):
+        names = [str(f).replace('labelTrainIds.png', 'labelIds.png') for f in label_maps if f]
+        found += [[Path(name).name, _known_content(name, True)] for name in names]
     for key, value in _texts(settings):
         if key.startswith('out'):  # outfile_prefix, output_dir: written, not read
             continue
         if os.path.isfile(value):
             found.append([key, content_digest(value)])
         elif key == 'seg_prefix' and os.path.isdir(value):
-            files = sorted(file for file in Path(value).rglob('*') if file.is_file())
-            found += [[str(f.relative_to(value)), content_digest(f)] for f in files]
+            found += [[name, content_digest(Path(value, name))] for name in list_files(value)]
     return value_digest(found)
 
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..corruption import Cell, cells_for, find
+from ..corruption import Cell, cells_for, find_corruption
+from ..corruption.registry import words
 from ..errors import UserError
 
 CLEAN = 'clean'
@@ -58,7 +59,7 @@ def plan_cells(
     cells = {cell.key: cell for cell in cells_for(suite, corruptions, severity)}
     for epsilon in epsilons:
         if not (math.isfinite(epsilon) and 0 <= epsilon <= 255):
-            raise UserError(f'--fgsm {epsilon:g}: ε is in grey levels, from 0 to 255.')
+            raise UserError(f'`fgsm` {epsilon:g}: ε is in grey levels, from 0 to 255.')
         cell = AttackCell(FGSM, float(epsilon))
         cells.setdefault(cell.key, cell)
     return list(cells.values())
@@ -67,7 +68,7 @@ def plan_cells(
 def plan_jobs(cells: Sequence[Cell], repeats: int) -> list[Job]:
     """Plan clean and deterministic cells once, random ones ``repeats`` times."""
     if repeats < 1:
-        raise UserError(f'--repeats {repeats}: at least 1 is needed.')
+        raise UserError(f'`repeats` {repeats}: at least 1 is needed.')
     return [Job(cell, k) for cell in cells for k in range(repeats if cell.random else 1)]
 
 
@@ -79,12 +80,7 @@ def title(name: str, level: float | None, severity: int | None = None) -> str:
         return f'{words(name)}, severity {severity}'
     if name in _TITLES:
         return _TITLES[name].format(level)
-    return f'{words(name)} {level:g} ({find(name).unit})'
-
-
-def words(name: str) -> str:
-    """Return a corruption as people write it: 'Gaussian noise'."""
-    return name.replace('_', ' ').replace('gaussian', 'Gaussian').replace('jpeg', 'JPEG')
+    return f'{words(name)} {level:g} ({find_corruption(name).unit})'
 
 
 def count(number: int, noun: str) -> str:

@@ -38,6 +38,7 @@ class Scores:
         units: metric -> '%', or None where its unit is not known.
         per_class: metric -> class -> value in per cent, NaN where a class does not occur.
         per_image: metric -> one value per image in per cent, in the order of the data set.
+        areas: 'intersect' and 'union' -> pixels by image and class, of a segmentation.
     """
 
     upstream: dict[str, float] = field(default_factory=dict)
@@ -45,6 +46,7 @@ class Scores:
     units: dict[str, str | None] = field(default_factory=dict)
     per_class: dict[str, dict[str, float]] = field(default_factory=dict)
     per_image: dict[str, list[float]] = field(default_factory=dict)
+    areas: dict[str, np.ndarray] = field(default_factory=dict)
 
 
 class JobEvaluator:
@@ -103,11 +105,17 @@ def _evaluate(metric: BaseMetric, results: list, limited: bool, scores: Scores) 
         upstream = metric.compute_metrics(results)
     if metric.prefix:
         upstream = {f'{metric.prefix}/{key}': value for key, value in upstream.items()}
-    upstream = _numbers(metric, upstream)
+    upstream = _numbers(upstream)
+    gives_ap = coco and _gives_ap(metric, evaluations)
+    if not upstream and not gives_ap:  # AP without any figure: nothing was detected
+        raise UserError(
+            f'{type(metric).__name__} returns no single-number figure, so there is nothing to put '
+            'in a table. Change its options in test_evaluator.'
+        )
     scores.upstream.update(upstream)
     if 'IoUMetric' in names:
         _add_iou(metric, results, scores)
-    elif coco and _gives_ap(metric, evaluations):
+    elif gives_ap:
         _add_coco(metric, evaluations, [truth['img_id'] for truth, _ in results], scores)
     elif 'Accuracy' in names and 'pred_score' in results[0]:
         _add_accuracy(metric, results, scores)
@@ -119,17 +127,12 @@ def _evaluate(metric: BaseMetric, results: list, limited: bool, scores: Scores) 
     scores.units = {name: scores.units.get(name, PERCENT) for name in scores.metrics}
 
 
-def _numbers(metric: Any, figures: Mapping[str, Any]) -> dict[str, float]:
+def _numbers(figures: Mapping[str, Any]) -> dict[str, float]:
     """Return the figures that are one number each; some metrics also return lists and matrices."""
     found = {}
     for key, value in figures.items():
         with contextlib.suppress(TypeError, ValueError, RuntimeError):
             found[key] = float(value)
-    if not found:
-        raise UserError(
-            f'{type(metric).__name__} returns no single-number figure, so there is nothing to put '
-            'in a table. Change its options in test_evaluator.'
-        )
     return found
 
 
@@ -160,6 +163,12 @@ def _add_iou(metric: Any, results: list, scores: Scores) -> None:
         image_accuracy.append(float(intersect.sum() / label.sum() * 100))
     scores.per_image[prefix + 'mIoU'] = image_iou
     scores.per_image[prefix + 'aAcc'] = image_accuracy
+    if not prefix:
+        columns = dict(zip(('intersect', 'union'), zip(*results, strict=True), strict=False))
+        scores.areas = {
+            name: np.stack([np.asarray(area) for area in column]).astype(np.int64)
+            for name, column in columns.items()
+        }
 
 
 def _add_coco(metric: Any, evaluations: list, ids: list, scores: Scores) -> None:

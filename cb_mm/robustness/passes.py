@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import math
 import sys
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from mmengine.dist import all_gather_object, broadcast_object_list, get_world_size
+import torch
+from mmengine.dist import all_reduce, broadcast_object_list, get_world_size
 from tqdm import tqdm
 
 from ..engine.signals import Stopped, StopRequest
-from ..fileio.atomic import write_atomically
-from ..fileio.safe_text import csv_text
 from .banner import start_banner
+from .image_scores import write_image_scores
 from .jobs import Job
 from .metrics import HEADLINES, Scores
 from .records import SweepRecords, job_facts
@@ -70,14 +68,14 @@ def lead(
         for number, job in enumerate(pending, 1):
             bar.set_description(f'{number}/{len(pending)} {job.key}', refresh=False)
             started = time.perf_counter()
-            scores = tester.run(job, _progress(bar, stop))
+            scores = tester.run(job, _after_batch(tester, stop, bar))
             seconds = time.perf_counter() - started
             bar.n = number * len(tester.dataset)
             if scores is None or job.key in records:  # the scores are the main process's
                 _end_together(stop)
                 continue
-            file = Path('scores') / f'{job.key}.csv'
-            _write_image_scores(records.path.parent / file, tester.dataset.names, scores)
+            names, folder = tester.dataset.names, records.path.parent
+            file = write_image_scores(folder, job.key, names, scores)
             records.append(_record(job, scores, len(tester.dataset), seconds, str(file), options))
             if console is not None:
                 place = f'[{len(records.cells)}/{len(jobs)}]'
@@ -101,26 +99,35 @@ def follow(tester: ModelUnderTest, stop: StopRequest) -> None:
     if plan[0] is None:
         raise SystemExit(2)  # the main process reports why
     for job in plan[0]:
-        tester.run(job)
+        tester.run(job, _after_batch(tester, stop))
         _end_together(stop)
 
 
-def _progress(bar: tqdm, stop: StopRequest) -> Callable[[int], Any]:
-    """Show the progress of all processes, judged by this one; a single one may stop any time."""
+def _after_batch(
+    tester: ModelUnderTest, stop: StopRequest, bar: tqdm | None = None
+) -> Callable[[int], Any]:
+    """Show the progress of all processes, judged by this one, and end when one was asked to."""
+    left = tester.loader.common_batches  # the same in all processes
 
     def after_batch(images: int) -> None:
-        bar.update(min(images * get_world_size(), bar.total - bar.n))
-        if stop.number and get_world_size() == 1:
-            raise Stopped(stop.number)
+        nonlocal left
+        if bar is not None:
+            bar.update(min(images * get_world_size(), bar.total - bar.n))
+        if left > 0:
+            _end_together(stop)
+        left -= 1
 
     return after_batch
 
 
 def _end_together(stop: StopRequest) -> None:
-    """End after a pass, which all processes finish together, if any of them was asked to."""
-    for number in all_gather_object(stop.number):
-        if number:
-            raise Stopped(number)
+    """End here, where all processes are at the same place, if any of them was asked to."""
+    number = torch.tensor([stop.number])
+    if get_world_size() > 1:
+        all_reduce(number, 'max')
+    if number.item():
+        stop.leaving = get_world_size() > 1
+        raise Stopped(int(number.item()))
 
 
 def headline(scores: Scores) -> list[tuple[str, float]]:
@@ -144,9 +151,3 @@ def _record(
         'per_class': scores.per_class,
         'per_image': file,
     }
-
-
-def _write_image_scores(path: Path, names: Sequence[str], scores: Scores) -> None:
-    rows = zip(names, *scores.per_image.values(), strict=True)
-    known = (['' if isinstance(x, float) and math.isnan(x) else x for x in row] for row in rows)
-    write_atomically(path, csv_text([['image', *scores.per_image], *known]))

@@ -7,8 +7,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..corruption.registry import words
 from ..fileio.safe_text import figure_text
-from .jobs import words
 from .metrics import HEADLINES
 from .units import PERCENT
 

@@ -6,7 +6,6 @@ one line per class, ``results.md`` tables to paste, ``robustness.png`` the pictu
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -15,8 +14,8 @@ from typing import Any
 from ..checkpoints.label_set import LabelSet
 from ..errors import UserError
 from ..fileio.atomic import write_atomically
-from ..fileio.json_lines import plain
-from ..fileio.safe_text import csv_text
+from ..fileio.result_files import plain, write_csv, write_json
+from .image_intervals import add_image_intervals, add_paired_intervals
 from .jobs import CLEAN, title
 from .metrics import HEADLINES
 from .paper import paper_figures
@@ -45,14 +44,16 @@ def write_report(
     """
     folder = Path(folder)
     results = summarize_records(header, records)
+    add_image_intervals(results, folder)
     if other is not None:
         results['comparison'] = compare(results, other)
-        write_atomically(folder / 'comparison.csv', _comparison_csv(results['comparison']))
+        add_paired_intervals(results['comparison'], results, other, folder)
+        write_csv(folder / 'comparison.csv', *_comparison_table(results['comparison']))
     results = plain(results)
     text = markdown(results)
-    write_atomically(folder / 'results.json', json.dumps(results, indent=1, ensure_ascii=False))
-    write_atomically(folder / 'results.csv', _results_csv(results))
-    write_atomically(folder / 'per_class.csv', _per_class_csv(results))
+    write_json(folder / 'results.json', results)
+    write_csv(folder / 'results.csv', *_results_table(results))
+    write_csv(folder / 'per_class.csv', *_per_class_table(results))
     write_atomically(folder / 'results.md', text + '\n')
     write_atomically(folder / 'robustness.png', draw_robustness(results, other))
     return text
@@ -159,14 +160,14 @@ def check_comparable(
     there = other['identity']
     if (there['data'], there['annotations']) != (identity['data'], identity['annotations']):
         raise UserError(
-            f'--compare: {other["model"]} was tested on different images ({there["images"]}, here '
-            f'{identity["images"]}). Test both on the same data, with the same --limit.'
+            f'`compare`: {other["model"]} was tested on different images ({there["images"]}, here '
+            f'{identity["images"]}). Test both on the same data, with the same `limit`.'
         )
     moved = LabelSet.of_metainfo(other['about']).moved(LabelSet.of_metainfo(metainfo))
     if moved:
         name, there, here = moved
         raise UserError(
-            f'--compare: {other["model"]} was tested with its classes in a different order: '
+            f'`compare`: {other["model"]} was tested with its classes in a different order: '
             f'{name!r} is number {there} there and {here} here. Test both with the same '
             'classes (metainfo).'
         )
@@ -216,10 +217,14 @@ def compare(results: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, A
 
 
 _SUMMARY_COLUMNS = ('n', 'mean', 'std', 'low', 'high')
+#: The header and the rows of a CSV file.
+_Table = tuple[list[str], list[list]]
 
 
-def _results_csv(results: Mapping[str, Any]) -> str:
-    rows = [['corruption', 'level', 'severity', 'metric', *_SUMMARY_COLUMNS, 'retention']]
+def _results_table(results: Mapping[str, Any]) -> _Table:
+    header = ['corruption', 'level', 'severity', 'metric', *_SUMMARY_COLUMNS, 'retention']
+    header += ['images_low', 'images_high']
+    rows = []
     for cell in results['cells']:
         for name, values in cell['metrics'].items():
             rows.append(
@@ -228,27 +233,35 @@ def _results_csv(results: Mapping[str, Any]) -> str:
                     name,
                     *(values.get(key) for key in _SUMMARY_COLUMNS),
                     cell['retention'].get(name),
+                    *_ends(values),
                 ]
             )
-    return csv_text(rows)
+    return header, rows
 
 
-def _per_class_csv(results: Mapping[str, Any]) -> str:
+def _per_class_table(results: Mapping[str, Any]) -> _Table:
     cells = results['cells']
-    rows: list[list] = [['metric', 'class', *(cell['key'] for cell in cells)]]
+    header, rows = ['metric', 'class', *(cell['key'] for cell in cells)], []
     for name, row in (cells[0]['per_class'] if cells else {}).items():
         for label in row:
             rows.append([name, label, *(c['per_class'].get(name, {}).get(label) for c in cells)])
-    return csv_text(rows)
+    return header, rows
 
 
-def _comparison_csv(comparison: Mapping[str, Any]) -> str:
-    rows: list[list] = [
-        ['cell', 'metric', comparison['this'], comparison['other'], 'difference', 'low', 'high',
-         'method']
-    ]  # fmt: skip
+def _comparison_table(comparison: Mapping[str, Any]) -> _Table:
+    names = comparison['this'], comparison['other']
+    header = ['cell', 'metric', *names, 'difference', 'low', 'high', 'method']
+    header += ['images_low', 'images_high']
+    rows = []
     for row in comparison['rows']:
         gap = row['difference']
         means = row['this']['mean'], row['other']['mean'], gap['mean']
-        rows.append([row['key'], row['metric'], *means, gap['low'], gap['high'], gap['method']])
-    return csv_text(rows)
+        interval = gap['low'], gap['high'], gap['method']
+        rows.append([row['key'], row['metric'], *means, *interval, *_ends(row)])
+    return header, rows
+
+
+def _ends(figure: Mapping[str, Any]) -> list[float | None]:
+    """Return both ends of the interval over images."""
+    interval = figure.get('over_images') or {}
+    return [interval.get('low'), interval.get('high')]

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import MissingFile, UserError
-from ..fileio.json_lines import parse_json
 from ..fileio.json_shape import ListOf, MapOf, mismatch
+from ..fileio.result_files import read_json
 
 FORMAT = 'cb_mm robustness results'
 VERSION = 2
@@ -16,8 +16,9 @@ _NUMBER = (float, None)
 #: All that a comparison reads.
 _METRIC = {'n': int, 'mean': _NUMBER, 'std': _NUMBER, 'low': _NUMBER, 'high': _NUMBER,
            'values': ListOf(_NUMBER)}  # fmt: skip
-_CELL = {'key': str, 'title': str, 'corruption': str, 'severity': (int, None), 'n': int,
-         'repeats': ListOf(int), 'metrics': MapOf(_METRIC)}  # fmt: skip
+_CELL = {'key': str, 'title': str, 'corruption': str, 'severity': (int, None), 'random': bool,
+         'n': int, 'repeats': ListOf(int), 'metrics': MapOf(_METRIC),
+         'per_class': MapOf(MapOf(_NUMBER))}  # fmt: skip
 _RESULTS = {
     'model': str,
     'about': {'checkpoint': (str, None)},
@@ -40,30 +41,32 @@ def read_results(path: str | Path) -> dict[str, Any]:
         path = path / 'results.json'
     if not path.is_file():
         raise MissingFile(
-            f'--compare {path} does not exist; give the results.json of another test.'
+            f'`compare` {path} does not exist; give the results.json of another test.'
         )
     try:
-        results = parse_json(path.read_bytes())
+        results = read_json(path)
     except OSError as error:
-        raise UserError(f'--compare {path} cannot be read: {error.strerror}.') from error
+        raise UserError(f'`compare` {path} cannot be read: {error.strerror}.') from error
     except ValueError as error:
-        raise UserError(f'--compare {path} is not a JSON file ({error}).') from error
+        raise UserError(f'`compare` {path} is not a JSON file ({error}).') from error
     if not isinstance(results, dict) or results.get('format') != FORMAT:
-        raise UserError(f'--compare {path} was not written by tools/test.py.')
+        raise UserError(f'`compare` {path} was not written by tools/test.py.')
     if results.get('version') != VERSION:
         raise UserError(
-            f'--compare {path} is of version {str(results.get("version"))[:20]}; this program '
-            f'reads {VERSION}. Run its test again, with another --out.'
+            f'`compare` {path} is of version {str(results.get("version"))[:20]}; this program '
+            f'reads {VERSION}. Run its test again, with another `out`.'
         )
     wrong = mismatch(results, _RESULTS) or _contradiction(results)
     if wrong:
-        raise UserError(f'--compare {path} is damaged: {wrong}. Run its test again.')
+        raise UserError(f'`compare` {path} is damaged: {wrong}. Run its test again.')
     return results
 
 
 def read_compared(path: str | Path) -> dict[str, Any]:
     """Return what a comparison needs of a ``results.json``, and nothing that was not checked."""
-    return _only(read_results(path), _RESULTS)
+    path = Path(path)
+    folder = path if path.is_dir() else path.parent
+    return {**_only(read_results(path), _RESULTS), 'folder': str(folder)}
 
 
 def _contradiction(results: dict[str, Any]) -> str | None:

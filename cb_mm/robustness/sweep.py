@@ -6,38 +6,42 @@ the same call resumes where it was stopped.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
 import torch
 from mmengine.config import Config
-from mmengine.dist import broadcast_object_list, get_world_size, init_dist, is_main_process
+from mmengine.dist import broadcast_object_list, get_world_size, is_main_process
 from mmengine.evaluator import BaseMetric
 from torch.utils.data import DataLoader
 
 from ..checkpoints.match import weights_digest
 from ..checkpoints.normalization import set_normalization
 from ..compat import families as family
-from ..config.explain import building
+from ..config.explain import explaining_build_errors
 from ..config.loading import replace_sync_bn
-from ..engine.acceleration import speed_up
+from ..engine.acceleration import compile_parts, use_channels_last
 from ..engine.failures import explained
+from ..engine.optim.precision import Precision, choose_precision
+from ..engine.processes import joined_processes
 from ..engine.signals import Stopped, stop_on_signals
-from ..engine.training import RunOptions, check_data, prepare_config, start_processes
+from ..engine.training import RunOptions, check_data, prepare_config
 from ..errors import UserError
-from .console_log import QuietLog, quiet
+from ..fileio.result_files import read_json
+from .console_log import QuietLog, quiet_console
 from .identity import file_digest, sweep_identity
 from .jobs import FGSM, Job, plan_cells, plan_jobs
+from .page import write_page
 from .passes import follow, lead
 from .records import SweepRecords
 from .report import check_comparable, write_report
 from .results_file import read_compared
 from .tester import ModelUnderTest, metric_configs
+from .worst_images import draw_worst_images, read_worst_images
 
 
 @dataclass
@@ -59,6 +63,7 @@ class SweepOptions(RunOptions):
     out: str | Path | None = None
     save_corrupted: str | None = None
     show_dir: str | None = None
+    html: bool = False
     compare: str | Path | None = None
     cache_mb: int = 2048
     test_set: str | None = None
@@ -74,6 +79,7 @@ class _Plan:
     other: Mapping[str, Any] | None
     checkpoint: str
     config: Config = field(repr=False)
+    precision: Precision | None
 
 
 def sweep(options: SweepOptions, console: TextIO | None = None) -> Path | None:
@@ -87,14 +93,12 @@ def sweep(options: SweepOptions, console: TextIO | None = None) -> Path | None:
         Stopped: a signal asked for the end; there is a report of what is finished.
     """
     plan = _validate(options)
-    with _processes(plan.config):
+    with joined_processes(plan.config):
         main = is_main_process()
-        with quiet(keep=main) as (log, _):
+        with quiet_console(keep=main) as (log, _):
             tester = _build(options, plan)
             seed = options.seed or 0
-            identity = sweep_identity(
-                plan.config, plan.checkpoint, tester, plan.jobs, seed, options.amp
-            )
+            identity = sweep_identity(plan.config, plan.checkpoint, tester, plan.jobs, seed)
             if plan.other is not None:
                 check_comparable(identity, tester.dataset.metainfo, plan.other)
             out = Path(options.out or _default_folder(plan.config, options, identity))
@@ -112,17 +116,18 @@ def _validate(options: SweepOptions) -> _Plan:
     cells = plan_cells(options.suite, options.corruption, options.severity, options.fgsm)
     jobs = plan_jobs(cells, options.repeats)
     if options.limit is not None and options.limit < 1:
-        raise UserError(f'--limit {options.limit}: at least one image is needed.')
+        raise UserError(f'`limit` {options.limit}: at least one image is needed.')
     if options.cache_mb < 0:
-        raise UserError(f'--cache-mb {options.cache_mb} is negative; 0 keeps nothing in memory.')
+        raise UserError(f'`cache_mb` {options.cache_mb} is negative; 0 keeps nothing in memory.')
     if options.fgsm and options.data_loader is not None:
-        raise UserError('--fgsm needs the config of the data loader, not a built one.')
+        raise UserError('`fgsm` needs the config of the data loader, not a built one.')
+    precision = choose_precision(options.precision, options.amp)
     other = read_compared(options.compare) if options.compare else None
     checkpoint = _weights(options)
-    with building(options.name):
+    with explaining_build_errors(options.name):
         config = prepare_config(options, test_set=options.test_set)
-    with building(config):
-        if options.checkpoint is not None:
+    with explaining_build_errors(config):
+        if options.checkpoint is not None and (options.model is None or options.normalization):
             set_normalization(
                 config, options.normalization, str(options.checkpoint), options.trust_checkpoint
             )
@@ -130,7 +135,7 @@ def _validate(options: SweepOptions) -> _Plan:
         replace_sync_bn(config)  # it needs several GPUs, and in testing it does what BN does
         if options.data_loader is None:
             check_data(config, ['test'])
-    return _Plan(jobs, other, checkpoint, config)
+    return _Plan(jobs, other, checkpoint, config, precision)
 
 
 def _weights(options: SweepOptions) -> str:
@@ -140,20 +145,8 @@ def _weights(options: SweepOptions) -> str:
     return file_digest(options.checkpoint)
 
 
-@contextlib.contextmanager
-def _processes(config: Config) -> Iterator[None]:
-    """Join the other processes, if there are any; leave them at the end, if we joined them."""
-    joined = torch.distributed.is_initialized()
-    start_processes(config)
-    if config.launcher != 'none' and not torch.distributed.is_initialized():
-        init_dist(config.launcher, **(config.get('env_cfg') or {}).get('dist_cfg', {}))
-    yield
-    if torch.distributed.is_initialized() and not joined:
-        torch.distributed.destroy_process_group()
-
-
 def _build(options: SweepOptions, plan: _Plan) -> ModelUnderTest:
-    with building(plan.config):
+    with explaining_build_errors(plan.config):
         tester = ModelUnderTest(
             plan.config,
             options.checkpoint,
@@ -167,10 +160,13 @@ def _build(options: SweepOptions, plan: _Plan) -> ModelUnderTest:
             save_to=options.save_corrupted,
             show_to=options.show_dir,
             attacks=any(job.cell.name == FGSM for job in plan.jobs),
-            amp=options.amp,
+            precision=plan.precision,
             allow_mismatch=options.allow_mismatch,
         )
-    speed_up(tester.model, options.channels_last, options.compile)
+    if options.channels_last:
+        use_channels_last(tester.model)
+    if options.compile:
+        compile_parts(tester.model)
     return tester
 
 
@@ -208,8 +204,17 @@ def _run(
                 write_report(out, records.header, records.cells, plan.other)
             raise
         text = write_report(out, records.header, records.cells, plan.other)
+        if options.html:
+            _write_page(tester, out, plan.other)
         if console is not None:
             print(f'\n{text}\n\nresults: {out}', file=console, flush=True)
+
+
+def _write_page(tester: ModelUnderTest, out: Path, other: Mapping[str, Any] | None) -> None:
+    results = read_json(out / 'results.json')
+    theirs = read_worst_images(None if other is None else other.get('folder'))
+    also = {name: one['key'] for name, one in theirs.items()}
+    write_page(out, results, draw_worst_images(tester, results, out, also), other)
 
 
 def _default_folder(config: Config, options: SweepOptions, identity: Mapping[str, Any]) -> Path:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..corruption.registry import words
 from ..fileio.safe_text import markdown_code, markdown_text
-from .jobs import count, words
+from .jobs import count
 from .metrics import HEADLINES
 from .units import PERCENT
 
@@ -59,6 +60,7 @@ def _levels_table(cells: Sequence[Mapping], results: Mapping[str, Any]) -> str:
     head, rows = ['corruption', 'n'] if corrupted else ['images'], []
     for name in results['headline']:
         head.append(_title(name))
+        head += ['over images'] if _has_image_interval(name, cells) else []
         head += ['retained'] if corrupted else []
         head += [column for key, column in _beside(name, cells).items()]
     if paper:
@@ -68,6 +70,9 @@ def _levels_table(cells: Sequence[Mapping], results: Mapping[str, Any]) -> str:
         row = row if corrupted else [str(results['identity']['images'])]
         for name in results['headline']:
             row.append(_figure(cell['metrics'][name]))
+            if _has_image_interval(name, cells):
+                ends = cell['metrics'][name].get('over_images')
+                row.append(f'{ends["low"]:.2f} to {ends["high"]:.2f}' if ends else '')
             if corrupted:
                 kept = cell['retention'].get(name)
                 clean = cell['corruption'] == 'clean'
@@ -77,6 +82,10 @@ def _levels_table(cells: Sequence[Mapping], results: Mapping[str, Any]) -> str:
             row.append(paper.get(cell['key'], ''))
         rows.append(row)
     return _table(head, rows)
+
+
+def _has_image_interval(name: str, cells: Sequence[Mapping]) -> bool:
+    return any(cell['metrics'][name].get('over_images') for cell in cells)
 
 
 def _weights(about: Mapping[str, Any]) -> str:
@@ -123,21 +132,30 @@ def _comparison_table(comparison: Mapping[str, Any], headline: Sequence[str]) ->
     several = len(headline) > 1
     head = ['corruption', *(['metric'] if several else []), comparison['this'],
             comparison['other'], 'difference', '95 % interval', 'by']  # fmt: skip
+    images = any(row.get('over_images') for row in comparison['rows'])
+    head += ['95 % over images'] if images else []
     rows = []
     for row in comparison['rows']:
         gap = row['difference']
-        interval = '' if gap['low'] is None else f'{gap["low"]:+.2f} to {gap["high"]:+.2f}'
+        interval, over_images = _ends(gap), _ends(row.get('over_images'))
         n = gap['n'][0] if gap['n'][0] == gap['n'][1] else f'{gap["n"][0]} and {gap["n"][1]}'
         how = '' if gap['method'] == 'single' else f'{gap["method"]}, n = {n}'
         figures = [_figure(row['this']), _figure(row['other']), f'{gap["mean"]:+.2f}']
         metric = [_title(row['metric'])] if several else []
-        rows.append([row['title'], *metric, *figures, interval, how])
+        more = [over_images] if images else []
+        rows.append([row['title'], *metric, *figures, interval, how, *more])
     first, second = (markdown_text(comparison[side]) for side in ('this', 'other'))
     parts = [f'### {first} minus {second}', _table(head, rows)]
     if comparison['not_in_other']:
         missing = '; '.join(map(markdown_text, comparison['not_in_other']))
         parts.append(f'Not measured for {second}: {missing}.')
     return '\n\n'.join(parts)
+
+
+def _ends(interval: Mapping[str, Any] | None) -> str:
+    if not interval or interval['low'] is None:
+        return ''
+    return f'{interval["low"]:+.2f} to {interval["high"]:+.2f}'
 
 
 def _notes(results: Mapping[str, Any]) -> str:
@@ -147,7 +165,8 @@ def _notes(results: Mapping[str, Any]) -> str:
         counts = ' or '.join(map(str, repeated))
         notes.append(
             f"± is half of the 95 % confidence interval of the mean, by Student's t over n = "
-            f'{counts} repeats. Figures without ± are single measurements and have no interval.'
+            f'{counts} repeats. Figures without ± are single measurements and have no interval '
+            'over repeats.'
         )
     notes += results['notes']
     if results.get('comparison'):

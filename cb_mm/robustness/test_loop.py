@@ -15,7 +15,7 @@ from ..checkpoints.match import require_fit, weights_in
 from ..checkpoints.provenance import check_exact
 from ..checkpoints.read import read_checkpoint
 from ..compat.wrappers import unwrap
-from ..fileio.json_lines import parse_json
+from ..fileio.result_files import read_json
 from .given import describe_data
 from .sweep import SweepOptions, sweep
 
@@ -100,7 +100,7 @@ class RobustnessTestLoop(BaseLoop):
         out = sweep(options)
         metrics = {}
         if out is not None:
-            results = parse_json((out / 'results.json').read_bytes())
+            results = read_json(out / 'results.json')
             metrics = {
                 f'{cell["key"]}/{name}': cell['metrics'][name]['mean']
                 for cell in results['cells']

@@ -12,7 +12,6 @@ from mmengine.device import get_device
 from mmengine.dist import get_rank, get_world_size
 from mmengine.evaluator import BaseMetric
 from mmengine.registry import METRICS, init_default_scope
-from mmengine.runner.amp import autocast
 from mmengine.utils.dl_utils import set_multi_processing
 from torch import nn
 from torch.utils.data import DataLoader
@@ -21,15 +20,15 @@ from ..checkpoints.label_set import LabelSet
 from ..checkpoints.load_model import load_model
 from ..datasets.checks.samples import ignored_labels
 from ..datasets.samplers.replay import derive_seed
-from ..engine.acceleration import prepare_autocast
+from ..engine.optim.precision import Precision, choose_precision
 from ..errors import UserError
+from ..prediction.drawing import draw_prediction, seen_image
 from .attacks.fgsm import fgsm, truth_dataset_cfg
 from .data import JobLoader, SweepDataset, write_picture
 from .given import loader_settings
 from .image_store import ImageStore
 from .jobs import CLEAN, FGSM, Job
 from .metrics import JobEvaluator, Scores
-from .prediction_pictures import draw_prediction, seen_image
 
 
 class ModelUnderTest:
@@ -48,7 +47,7 @@ class ModelUnderTest:
         save_to: folder for corrupted images.
         show_to: folder for predictions drawn over the images.
         attacks: whether any job is an attack.
-        amp: run the model in half precision.
+        precision: what the model runs in; None for torch's settings.
         allow_mismatch: test a checkpoint with a different broadcast, other settings or classes.
     """
 
@@ -67,14 +66,14 @@ class ModelUnderTest:
         save_to: str | None = None,
         show_to: str | None = None,
         attacks: bool = False,
-        amp: bool = False,
+        precision: Precision | None = None,
         allow_mismatch: bool = False,
     ) -> None:
         _set_environment(config)
-        if amp:
-            prepare_autocast()
+        half = bool((config.get('test_cfg') or {}).get('fp16', False))
+        #: What the model runs in; None for torch's settings.
+        self.precision = precision or choose_precision(None, amp=half)
         self.seed, self.save_to, self.show_to = seed, save_to, show_to
-        self.half = amp or bool((config.get('test_cfg') or {}).get('fp16', False))
         loading, source = config.test_dataloader, config.test_dataloader.dataset
         if data_loader is not None:
             loading, source = loader_settings(data_loader), data_loader.dataset
@@ -115,7 +114,7 @@ class ModelUnderTest:
             truths = batch.pop('truth', None)
             if job.cell.name == FGSM:
                 batch['inputs'] = self._attack(job, numbers, batch['inputs'], truths)
-            outputs = self._predict(batch)
+            outputs = self.predict(batch)
             evaluator.process(numbers[0], batch, outputs)
             if self.show_to and job.repeat == 0:
                 self._show(self.show_to, job, numbers, batch['inputs'], outputs)
@@ -123,15 +122,18 @@ class ModelUnderTest:
         return evaluator.evaluate(get_rank() == 0)
 
     @torch.no_grad()
-    def _predict(self, batch: Any) -> Sequence[Any]:
+    def predict(self, batch: Any) -> Sequence[Any]:
+        """Run the model on a batch of the loader."""
         try:
-            with autocast(enabled=self.half):
+            if self.precision is None:
+                return self.model.test_step(batch)
+            with self.precision.products(), self.precision.autocast():
                 return self.model.test_step(batch)
         except AssertionError as error:
             if 'image size in a batch' in str(error):
                 raise UserError(
                     'the images have different sizes, and this model takes batches of one size. '
-                    'Pass --cfg-options test_dataloader.batch_size=1'
+                    'Pass `cfg_options` test_dataloader.batch_size=1'
                 ) from error
             raise
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import cv2
 import numpy as np
 import pytest
-from robustness_models import SmallModel
 
 from cb_mm.corruption import Cell
 from cb_mm.errors import UserError
-from cb_mm.robustness.console_log import quiet
+from cb_mm.robustness.console_log import quiet_console
 from cb_mm.robustness.data import JobBatches, JobLoader, SweepDataset
 from cb_mm.robustness.image_store import ImageStore, StoredLoader, step_lists
 from cb_mm.robustness.jobs import Job, plan_cells, plan_jobs, title
@@ -18,13 +17,8 @@ NOISE = Cell('gaussian_noise', 10.0)
 BLUR = Cell('gaussian_blur', 2.0)
 
 
-@pytest.fixture(scope='module')
-def seg(tmp_path_factory, scenes):
-    return SmallModel(tmp_path_factory.mktemp('seg'), 'seg', scenes.ade20k)
-
-
 def build(model, memory=1 << 26, limit=None, save_to=None, seed=0):
-    with quiet():
+    with quiet_console():
         config = model.prepared()
         from mmengine.registry import init_default_scope
 
@@ -184,7 +178,7 @@ def test_plan():
     for epsilon in (-1, 256, float('nan')):
         with pytest.raises(UserError, match='grey levels'):
             plan_cells(None, [], None, [epsilon])
-    with pytest.raises(UserError, match='--repeats 0'):
+    with pytest.raises(UserError, match='`repeats` 0'):
         plan_jobs(cells, 0)
 
 

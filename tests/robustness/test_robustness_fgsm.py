@@ -8,32 +8,31 @@ import inspect
 import numpy as np
 import pytest
 import torch
-from robustness_models import SCOPES, SmallModel
+from robustness_models import SCOPES
 
 from cb_mm.errors import UserError
 from cb_mm.robustness.attacks.fgsm import attack_loss, fgsm, truth_dataset_cfg
-from cb_mm.robustness.console_log import quiet
+from cb_mm.robustness.console_log import quiet_console
 from cb_mm.robustness.jobs import AttackCell, Job
 from cb_mm.robustness.tester import ModelUnderTest
 
 
 @pytest.fixture(scope='module', params=['seg', 'det'])
-def case(request, tmp_path_factory, scenes):
+def case(request):
     """A tester, and the first image with its truth."""
-    data = {'seg': scenes.ade20k, 'det': scenes.coco}[request.param]
-    model = SmallModel(tmp_path_factory.mktemp(request.param), request.param, data)
-    with quiet():
+    model = request.getfixturevalue(request.param)
+    with quiet_console():
         tester = ModelUnderTest(model.prepared(), model.checkpoint, attacks=True)
     sample = tester.dataset[(0, Job(AttackCell('fgsm', 2.0)))]
     return model, tester, sample['inputs'], sample['truth']
 
 
 def test_a_tester_is_exact_and_careful_unless_asked(case):
-    assert case[1].half is False
+    assert case[1].precision is None
     options = inspect.signature(ModelUnderTest).parameters
-    assert [options[name].default for name in ('trust', 'amp', 'attacks', 'allow_mismatch')] == (
-        [False] * 4
-    )
+    assert [
+        options[name].default for name in ('trust', 'precision', 'attacks', 'allow_mismatch')
+    ] == ([False, None, False, False])
 
 
 def test_truth_lies_on_the_pixels_of_the_image(case):

@@ -12,22 +12,11 @@ import numpy as np
 import pytest
 from mmengine.config import Config
 from mmengine.registry import TRANSFORMS
-from robustness_models import SmallModel
 
 from cb_mm.compat import families as family
 from cb_mm.errors import UserError
 from cb_mm.robustness.identity import config_digest, data_digest, evaluator_digest, loaded_files
 from cb_mm.robustness.sweep import SweepOptions, sweep
-
-
-@pytest.fixture(scope='module')
-def det(tmp_path_factory, scenes):
-    return SmallModel(tmp_path_factory.mktemp('det'), 'det', scenes.coco, own_labels=False)
-
-
-@pytest.fixture(scope='module')
-def seg(tmp_path_factory, scenes):
-    return SmallModel(tmp_path_factory.mktemp('seg'), 'seg', scenes.ade20k, own_labels=False)
 
 
 def test(model, out, *options, **more):
@@ -105,6 +94,36 @@ def test_an_attack_depends_on_sampler_and_truth_pipeline(det, tmp_path):
         test(det, out, 'model.train_cfg.rcnn.sampler.num=16', fgsm=[2])
     with pytest.raises(UserError, match=r'different: attack'):
         test(det, out, f'{step}poly2mask=False', fgsm=[2])
+
+
+def test_the_label_maps_that_cityscapes_reads_count(seg, tmp_path):
+    """Not those that the pipeline loads: mmseg's metric finds others beside them."""
+    for name in ('labelTrainIds', 'labelIds'):
+        (tmp_path / f'a_{name}.png').write_text(name)
+    maps = [str(tmp_path / 'a_labelTrainIds.png'), None]
+    metric = dict(type='mmseg.CityscapesMetric', output_dir='out')
+    both = [dict(type='IoUMetric'), metric]
+    before = evaluator_digest(both, maps)
+    plain = evaluator_digest(both[:1], maps)
+    (tmp_path / 'a_labelTrainIds.png').write_text('others')
+    assert evaluator_digest(both, maps) == before
+    (tmp_path / 'a_labelIds.png').write_text('others')
+    assert evaluator_digest(both, maps) != before
+    assert evaluator_digest(both[:1], maps) == plain == evaluator_digest(both[:1])
+    (tmp_path / 'a_labelIds.png').unlink()
+    with pytest.raises(UserError, match=r'a_labelIds\.png of the test data does not exist'):
+        evaluator_digest(metric, maps)
+
+
+def test_the_digest_of_the_metric_gets_the_label_maps(seg, tmp_path, monkeypatch):
+    """The package that CityscapesMetric needs is not there: only what it would be given."""
+    from cb_mm.robustness import identity
+
+    given = []
+    monkeypatch.setattr(identity, 'evaluator_digest', lambda *a: given.append(a) or '0' * 16)
+    test(seg, tmp_path / 'out')
+    ((_, maps),) = given
+    assert maps == [str(min((Path(seg.data) / 'annotations' / 'validation').iterdir()))]
 
 
 def test_the_annotations_of_the_metric_count(det, tmp_path):

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 
-import numpy as np
 import pytest
 
 from cb_mm.corruption import Cell
 from cb_mm.errors import UserError
 from cb_mm.fileio import json_lines
-from cb_mm.fileio.json_lines import RecordFile, plain
+from cb_mm.fileio.json_lines import RecordFile
 from cb_mm.robustness.jobs import Job, plan_jobs
 from cb_mm.robustness.records import SweepRecords, job_facts
 
@@ -107,7 +106,7 @@ def test_damage_is_an_error_that_names_the_line(tmp_path, name, last):
     lines = make(file, 'clean').splitlines(keepends=True)
     lines.insert(2 if last else 1, DAMAGED[name] + b'\n')
     file.write_bytes(b''.join(lines))
-    with pytest.raises(UserError, match=f'damaged in line {3 if last else 2} .*--out'):
+    with pytest.raises(UserError, match=f'damaged in line {3 if last else 2} .*`out`'):
         RecordFile(file, IDENTITY)
     assert file.read_bytes() == b''.join(lines), 'a refused file is left as it is'
 
@@ -204,7 +203,7 @@ def test_every_field_of_a_pass_is_looked_at(tmp_path):
 def test_another_run_is_refused_and_told_apart(tmp_path):
     file = tmp_path / 'results.jsonl'
     before = make(file, 'clean')
-    with pytest.raises(UserError, match=r'seed \(0 there, 1 here\).*--out'):
+    with pytest.raises(UserError, match=r'seed \(0 there, 1 here\).*`out`'):
         RecordFile(file, {**IDENTITY, 'seed': 1})
     with pytest.raises(UserError, match=r'checkpoint \(abc there, abd here\)'):
         RecordFile(file, {**IDENTITY, 'checkpoint': 'abd'})
@@ -251,10 +250,3 @@ def test_a_folder_that_cannot_be_written(tmp_path):
     (tmp_path / 'file').write_text('')
     with pytest.raises(UserError, match='cannot write'):
         RecordFile(tmp_path / 'file' / 'results.jsonl', IDENTITY)
-
-
-def test_plain_values():
-    value = {'a': np.float32(1.5), 'b': [np.nan, np.inf, np.int64(3)], 'c': np.arange(2), 4: None}
-    assert plain(value) == {'a': 1.5, 'b': [None, None, 3], 'c': [0, 1], '4': None}
-    json.dumps(plain(value), allow_nan=False)
-    assert plain('caf\udce9') == 'caf\\udce9', 'a name that is no UTF-8 can be written'

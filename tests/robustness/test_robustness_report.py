@@ -15,7 +15,7 @@ from matplotlib.container import ErrorbarContainer
 from written_records import record, table9
 
 from cb_mm.errors import UserError
-from cb_mm.fileio.json_lines import plain
+from cb_mm.fileio.result_files import plain
 from cb_mm.robustness.paper import TABLE_9, paper_figures
 from cb_mm.robustness.plots import draw_robustness
 from cb_mm.robustness.report import check_comparable, compare, summarize_records, write_report
@@ -167,7 +167,8 @@ def test_comparison_in_the_files(tmp_path):
     assert '| +1.00 ' in text
     assert 'Not measured for plain: fog 2' in text
     lines = (tmp_path / 'this' / 'comparison.csv').read_text().splitlines()
-    assert lines[0] == 'cell,metric,cb,plain,difference,low,high,method'
+    head = 'cell,metric,cb,plain,difference,low,high,method,images_low,images_high'
+    assert lines[0] == head
     assert len(lines) == 7
     assert json.loads((tmp_path / 'this' / 'results.json').read_text())['comparison']['rows']
 
@@ -347,7 +348,7 @@ def test_any_value_missing_or_of_another_kind_in_another_results_file(tmp_path):
                 if path[-1] not in pictures:  # drawing takes the longest
                     pictures.add(path[-1])
                     assert draw_robustness(results, other).startswith(b'\x89PNG')
-    assert all(text.startswith('--compare') and '\n' not in text for text in messages)
+    assert all(text.startswith('`compare`') and '\n' not in text for text in messages)
     assert (len(messages) > 500, accepted > 200, len(drawn) > 20, len(pictures) > 5) == (True,) * 4
 
 

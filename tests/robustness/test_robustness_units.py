@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from mmengine.evaluator import BaseMetric
-from robustness_models import SmallModel, records
+from robustness_models import records
 from written_records import record, table9
 
 from cb_mm.robustness import SweepOptions, sweep, write_report
@@ -120,8 +120,9 @@ def test_counts_are_no_per_cent():
     assert units == {'single-label/support': None, 'single-label/recall': '%'}
 
 
-def test_figures_of_coco_stand_under_their_own_names(tmp_path):
-    """Classes in another order than their ids, and boxes that are good enough for 0.5 alone."""
+@pytest.fixture
+def coco_evaluator(tmp_path):
+    """Two classes, in another order than their ids, and one object of each in an image."""
     boxes = {7: [0, 0, 100, 100], 3: [200, 0, 100, 100]}
     content = {
         'images': [{'id': 1, 'file_name': 'a.jpg', 'height': 400, 'width': 400}],
@@ -133,12 +134,27 @@ def test_figures_of_coco_stand_under_their_own_names(tmp_path):
     }
     (tmp_path / 'truth.json').write_text(json.dumps(content))
     metric = metric_class('mmdet.CocoMetric')(ann_file=str(tmp_path / 'truth.json'))
-    evaluator = JobEvaluator([metric], {'classes': ('well found', 'badly found')}, False)
+    return JobEvaluator([metric], {'classes': ('well found', 'badly found')}, False)
+
+
+def test_a_model_that_detects_nothing_has_an_ap_of_zero(coco_evaluator):
+    """Strong corruption or few images may leave no detection; upstream then returns no figure."""
+    none = dict(bboxes=torch.zeros(0, 4), scores=torch.zeros(0), labels=torch.zeros(0).long())
+    coco_evaluator.process(0, {}, [dict(img_id=1, ori_shape=(400, 400), pred_instances=none)])
+    scores = coco_evaluator.evaluate(True)
+    assert scores.upstream == {}
+    assert scores.metrics['bbox_mAP'] == 0
+    assert scores.per_class['bbox_AP'] == {'well found': 0, 'badly found': 0}
+    assert scores.per_image == {'bbox_AP': [0]}
+
+
+def test_figures_of_coco_stand_under_their_own_names(coco_evaluator):
+    """Boxes that are good enough for 0.5 alone."""
     # Label 0 is the first category of the file, whose id is the larger one. IoU: 1 and 0.7.
     found = dict(bboxes=torch.tensor([[0.0, 0, 100, 100], [200, 0, 300, 70]]),
                  scores=torch.tensor([0.9, 0.8]), labels=torch.tensor([0, 1]))  # fmt: skip
-    evaluator.process(0, {}, [dict(img_id=1, ori_shape=(400, 400), pred_instances=found)])
-    scores = evaluator.evaluate(True)
+    coco_evaluator.process(0, {}, [dict(img_id=1, ori_shape=(400, 400), pred_instances=found)])
+    scores = coco_evaluator.evaluate(True)
     assert scores.per_class['bbox_AP'] == pytest.approx({'well found': 100, 'badly found': 50})
     expected = {'mAP': 75, 'mAP_50': 100, 'mAP_75': 50, 'mAP_s': None, 'mAP_m': None, 'mAP_l': 75}
     for item, value in expected.items():
@@ -151,9 +167,8 @@ def test_figures_of_coco_stand_under_their_own_names(tmp_path):
     assert scores.per_image == {'bbox_AP': [pytest.approx(75)]}
 
 
-def test_a_sweep_with_vocs_metric(tmp_path, scenes, capsys):
+def test_a_sweep_with_vocs_metric(det, tmp_path, capsys):
     """The table says per cent, so it holds a hundred times what upstream says."""
-    det = SmallModel(tmp_path, 'det', scenes.coco)
     config = tmp_path / 'voc.py'
     config.write_text(
         det.config.read_text()
