@@ -8,6 +8,7 @@ name it in the rooms, in the release after next.
 import importlib
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 
@@ -20,6 +21,18 @@ def moved(old: str, new: str) -> None:
     """Warn that a module has moved, and put it where it was."""
     warn(old, new, stacklevel=4)
     sys.modules[old] = importlib.import_module(new)
+
+
+def renamed(module: str, names: dict[str, str]) -> Callable[[str], object]:
+    """Return a ``__getattr__`` for a module, under which the old names in it still work."""
+
+    def find(name: str) -> object:
+        if name not in names:
+            raise AttributeError(f'module {module!r} has no attribute {name!r}')
+        warn(f'{module}.{name}', f'{module}.{names[name]}')
+        return getattr(sys.modules[module], names[name])
+
+    return find
 
 
 def warn(old: str, new: str, stacklevel: int = 3) -> None:

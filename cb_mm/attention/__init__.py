@@ -7,7 +7,7 @@ statistics; ``load_subject`` loads a model from a config or from timm. The tools
 
 from .. import _old_names
 from .capture import LayerAttention, capture, find_attention
-from .statistics import LayerMeasure, Running, ScaleStatistics, measure, scale_statistics
+from .layer_statistics import LayerMeasure, Running, ScaleStatistics, measure, scale_statistics
 from .subject import Subject, load_subject
 from .tokens import Tokens
 

@@ -8,101 +8,48 @@ from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
 import numpy as np
-from mmengine.config import Config
-from torch import nn
 from tqdm import tqdm
 
 from ..engine.signals import Stopped, stop_on_signals
 from ..errors import UserError
+from ..fileio.figures import check_formats
 from ..fileio.images import find_images, read_image
+from ..fileio.result_files import plain, write_csv, write_json
 from ..fileio.safe_text import one_line
 from .capture import LayerAttention
 from .figures import (
-    check_formats,
     class_and_distance_figure,
     entropy_figure,
     save,
     scales_figure,
+    sink_figure,
     sparsity_figure,
 )
+from .layer_statistics import MEANINGS, LayerMeasure, measure, percentile_name, scale_statistics
+from .notes import Notes
+from .options import AttentionOptions
 from .records import ImageRecords, file_name, identity_of
-from .results import plain, write_csv, write_json
-from .statistics import MEANINGS, LayerMeasure, measure, percentile_name, scale_statistics
-from .subject import Subject, load_subject
-from .summary import COLUMNS, ModelSummary, record_of
+from .subject import Subject
+from .summary import COLUMNS, DIGITS, ModelSummary, record_of
 
 T = TypeVar('T')
 
 
 @dataclass
-class ModelChoice:
-    """A model, as `load_subject` takes it."""
-
-    source: str | Path | Config | nn.Module
-    checkpoint: str | Path | None = None
-    name: str | None = None
-
-
-@dataclass
-class AnalysisOptions:
-    """What to measure, and where to write it.
+class AnalysisOptions(AttentionOptions):
+    """What to measure.
 
     Attributes:
-        models: One model, or several to compare.
-        images: Files and folders.
-        out: Folder for the results.
-        size: Height and width to which every image is resized; None leaves its own.
         limit: Number of images at most.
         percentiles: Of the rows' entropies; the first is drawn.
         references: External values to draw in the entropy figure, with their labels.
-        formats: Of the figures.
-        device: Where to run.
         overwrite: Replace other records in ``out``.
-        trust: Unpickle checkpoints without limits.
-        normalization: Name of a mean and std, as in `load_subject`.
-        allow_mismatch: Take checkpoints of another broadcast or of other settings.
     """
 
-    models: Sequence[ModelChoice]
-    images: Sequence[str | Path]
-    out: Path
-    size: tuple[int, int] | None = None
     limit: int | None = None
     percentiles: Sequence[float] = (15, 85)
     references: Sequence[tuple[float, str]] = ()
-    formats: Sequence[str] = ('png', 'svg')
-    device: str | None = None
     overwrite: bool = False
-    trust: bool = False
-    normalization: str | None = None
-    allow_mismatch: bool = False
-
-
-def load_models(
-    models: Sequence[ModelChoice],
-    device: str | None,
-    trust: bool = False,
-    normalization: str | None = None,
-    allow_mismatch: bool = False,
-) -> list[Subject]:
-    """Load every model; no two have the same name."""
-    subjects: list[Subject] = []
-    for choice in models:
-        subject = load_subject(
-            choice.source,
-            choice.checkpoint,
-            choice.name,
-            device,
-            trust,
-            normalization,
-            allow_mismatch,
-        )
-        if choice.checkpoint and any(subject.name == other.name for other in subjects):
-            subject.name = f'{subject.name} ({Path(choice.checkpoint).stem})'
-        if any(subject.name == other.name for other in subjects):
-            subject.name = f'{subject.name} {len(subjects) + 1}'
-        subjects.append(subject)
-    return subjects
 
 
 def progress(items: Sequence[T], console: TextIO | None) -> Iterable[T]:
@@ -111,7 +58,9 @@ def progress(items: Sequence[T], console: TextIO | None) -> Iterable[T]:
     return tqdm(items, desc='images', unit='image', disable=silent, file=console)
 
 
-def analyze(options: AnalysisOptions, console: TextIO | None = None) -> list[ModelSummary]:
+def analyze(
+    options: AnalysisOptions, console: TextIO | None = None, notes: Notes | None = None
+) -> list[ModelSummary]:
     """Measure, write, draw. After a signal, finish the image and write what there is.
 
     Called again, it resumes.
@@ -119,6 +68,7 @@ def analyze(options: AnalysisOptions, console: TextIO | None = None) -> list[Mod
     Args:
         options: What to measure.
         console: Where to say how far it is; None for nowhere.
+        notes: Takes the warnings.
 
     Returns:
         The summary of each model.
@@ -129,17 +79,11 @@ def analyze(options: AnalysisOptions, console: TextIO | None = None) -> list[Mod
     """
     for percent in options.percentiles:
         if not 0 <= percent <= 100:
-            raise UserError(f'--percentiles {percent:g} is not between 0 and 100.')
+            raise UserError(f'`percentiles` {percent:g} is not between 0 and 100.')
     check_formats(options.formats)
     files = find_images(options.images, options.limit)
-    subjects = load_models(
-        options.models,
-        options.device,
-        options.trust,
-        options.normalization,
-        options.allow_mismatch,
-    )
-    return _measure_all(options, files, subjects, console)
+    notes = Notes(console) if notes is None else notes
+    return _measure_all(options, files, options.load_models(), console, notes)
 
 
 def _measure_all(
@@ -147,6 +91,7 @@ def _measure_all(
     files: Sequence[Path],
     subjects: Sequence[Subject],
     console: TextIO | None,
+    notes: Notes,
 ) -> list[ModelSummary]:
     out = Path(options.out)
     summaries = {
@@ -177,7 +122,9 @@ def _measure_all(
                 break
         results = list(summaries.values())
         if all(summary.images for summary in results):
-            _write(out, results, options, unread)
+            for subject in subjects:
+                notes.add(subject.grid_warning(summaries[subject.name].grids))
+            _write(out, results, options, unread, notes)
         if stop.number:
             raise Stopped(stop.number)
     require_all_read(unread, 'measured')
@@ -213,11 +160,15 @@ def _measure(
 
         subject.run(subject.fit(image, options.size), keep)
         # As it would be read from the file, so that a run in two parts gives the same summary.
-        yield plain({'model': subject.name, **record_of(layers)})
+        yield plain({'model': subject.name, **record_of(layers)}, DIGITS)
 
 
 def _write(
-    out: Path, models: Sequence[ModelSummary], options: AnalysisOptions, unread: list[str]
+    out: Path,
+    models: Sequence[ModelSummary],
+    options: AnalysisOptions,
+    unread: list[str],
+    notes: Notes,
 ) -> None:
     percentiles = {
         percentile_name(percent): f'{percent:g}th percentile of the entropy of the rows'
@@ -231,14 +182,18 @@ def _write(
             'size': options.size,
             'models': [model.as_dict() for model in models],
             'unread': unread,
+            'warnings': list(notes),
         },
+        DIGITS,
     )
-    write_csv(out / 'summary.csv', COLUMNS, (row for model in models for row in model.rows()))
+    rows = (row for model in models for row in model.rows())
+    write_csv(out / 'summary.csv', COLUMNS, rows, DIGITS)
     percent = options.percentiles[0] if options.percentiles else 15
     figures = {
         'entropy_by_depth': entropy_figure(models, percent, options.references),
         'class_entropy_and_distance': class_and_distance_figure(models),
         'sparsity_and_prefix_mass': sparsity_figure(models),
+        'sinks_and_broadcast': sink_figure(models),
         'scales_by_depth': scales_figure(models),
     }
     for name, figure in figures.items():

@@ -102,6 +102,20 @@ class LayerAttention:
         return parts.finish(mixed.transpose(1, 2).flatten(2), queries)
 
     @property
+    def values(self) -> Tensor:
+        """The values (batch, heads, tokens, channels of a head), float32."""
+        return self._parts.v.float()
+
+    def mix(self, rows: Tensor) -> Tensor:
+        """Return what the queries of these rows receive: (batch, heads, queries, channels)."""
+        with torch.autocast(rows.device.type, enabled=False):  # float32, as the rows are
+            return rows @ self.values
+
+    def kept(self) -> LayerAttention:
+        """Return the same layer for use after the consumer's call; it holds queries and keys."""
+        return LayerAttention(self.index, self.name, self.tokens, self._parts)
+
+    @property
     def _parts(self) -> Projection:
         if self._projection is None:
             raise RuntimeError(

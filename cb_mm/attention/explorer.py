@@ -13,7 +13,7 @@ import html
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,8 @@ from ..fileio.safe_text import one_line, readable
 from .capture import LayerAttention, choose
 from .maps import Query, mean_row
 from .measures import entropy
-from .overlay import COLOURS, encode
+from .overlay import COLOURS, Look, encode
+from .sinks import sinks_of
 from .subject import Subject
 from .tokens import Tokens
 
@@ -116,8 +117,8 @@ def _fit(tokens: Tokens, heads: int, wanted: int, max_bytes: int) -> tuple[int, 
         if fits >= wanted:
             return stride, fits
     raise UserError(
-        f'--html: the maps of {wanted} layers do not fit into {max_bytes / 1e6:g} MB. Choose fewer '
-        '--layers or --heads, or a smaller --size.'
+        f'`html`: the maps of {wanted} layers do not fit into {max_bytes / 1e6:g} MB. Choose fewer '
+        '`layers` or `heads`, or a smaller `size`.'
     )
 
 
@@ -128,12 +129,17 @@ def _spread(depth: int, count: int) -> list[int]:
 
 @dataclass
 class _Rows:
-    """What is kept of one layer of one model, queries in the order: class token, mean, patches."""
+    """What is kept of one layer of one model, queries in the order: class token, mean, patches.
+
+    ``sinks`` is one line per head: place of the strongest key, its share of all attention, the
+    norm of its value over the mean norm, and the share of the output that all queries receive.
+    """
 
     maps: np.ndarray
     largest: np.ndarray
     entropy: np.ndarray
     prefix: np.ndarray
+    sinks: np.ndarray
 
 
 @dataclass
@@ -155,7 +161,15 @@ class _Collector:
             rows = layer.rows(queries[start : start + step], heads)[0]
             parts.append(self._keep(rows, tokens))
         joined = (np.concatenate(arrays, axis=1) for arrays in zip(*parts, strict=True))
-        self.layers.append(_Rows(*joined))
+        maps, largest, entropies, prefix = joined
+        self.layers.append(_Rows(maps, largest, entropies, prefix, self._sinks(layer)))
+
+    def _sinks(self, layer: LayerAttention) -> np.ndarray:
+        found = sinks_of(layer)
+        numbers = found.measures()
+        names = ('sink_mass', 'sink_value', 'broadcast')
+        columns = [found.places.float(), *(numbers[name] for name in names)]
+        return torch.stack(columns, dim=-1)[0, list(self.plan.heads)].float().cpu().numpy()
 
     def _keep(self, rows: torch.Tensor, tokens: Tokens) -> tuple[np.ndarray, ...]:
         prefix = len(tokens.prefix)
@@ -180,7 +194,7 @@ def restore(values: np.ndarray, largest: np.ndarray) -> np.ndarray:
     return (values / np.float32(255)) ** 2 * largest[..., None]
 
 
-def look(subject: Subject, image: np.ndarray) -> tuple[Tokens, int, int]:
+def token_layout(subject: Subject, image: np.ndarray) -> tuple[Tokens, int, int]:
     """Return tokens, number of layers and number of heads that a model has for this image."""
     seen: list[LayerAttention] = []
     subject.run(image, seen.append, [0])
@@ -195,7 +209,7 @@ def write_explorer(
     query: Query | None = None,
     layers: Sequence[int] | None = None,
     heads: Sequence[int] | None = None,
-    threshold: float = 0.0,
+    look: Look | None = None,
     max_bytes: int = MAX_BYTES,
 ) -> list[Plan]:
     """Write the HTML file and return what it holds of each model.
@@ -208,10 +222,10 @@ def write_explorer(
         query: What is shown at first; the middle of the image by default.
         layers: Which layers; as many as fit by default.
         heads: Which heads; all by default.
-        threshold: At first; from 0 to 1.
+        look: How maps are drawn at first.
         max_bytes: About the size of the file.
     """
-    plans = plan([look(*model) for model in models], layers, heads, max_bytes)
+    plans = plan([token_layout(*model) for model in models], layers, heads, max_bytes)
     described = []
     for (subject, image), its_plan in zip(models, plans, strict=True):
         collector = _Collector(its_plan)
@@ -234,7 +248,7 @@ def write_explorer(
         'height': height,
         'picture': f'data:image/jpeg;base64,{_text(jpeg)}',
         'colours': _text(colours.tobytes()),
-        'start': {'query': start, 'threshold': threshold},
+        'start': {'query': start, **asdict(look or Look())},
         'models': described,
     }
     template = resources.files(__package__).joinpath('explorer.html').read_text('utf-8')
@@ -273,6 +287,7 @@ def _describe(name: str, collector: _Collector) -> dict[str, Any]:
         'largest': packed('largest'),
         'entropy': packed('entropy'),
         'prefixMass': packed('prefix'),
+        'sinks': packed('sinks'),
     }
 
 

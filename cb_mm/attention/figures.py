@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ..errors import UserError
-from ..fileio.atomic import write_atomically
+from ..fileio.figures import new_figure, save_figure
 from ..fileio.safe_text import figure_text
-from .statistics import percentile_name
+from .layer_statistics import percentile_name
+from .overlay import ordinal
 from .summary import ModelSummary
-
-FORMATS = ('png', 'svg', 'pdf')
 
 #: Okabe and Ito's colours, which colour-blind readers can tell apart; the markers differ too.
 _COLOURS = ('#0072B2', '#D55E00', '#009E73', '#CC79A7')
@@ -38,39 +34,12 @@ _STYLE: dict[Any, Any] = {
     'legend.fontsize': 8,
     'lines.linewidth': 1.6,
     'lines.markersize': 4.5,
-    'svg.fonttype': 'none',  # text stays text
-    'svg.hashsalt': 'cb_mm',  # the same figure gives the same file
-    'pdf.fonttype': 42,
 }
-
-
-def new_figure(width: float, height: float) -> Figure:
-    """Return an empty figure, in inches, that no global state knows of."""
-    figure = Figure(figsize=(width, height), layout='constrained')
-    FigureCanvasAgg(figure)
-    return figure
-
-
-def check_formats(formats: Iterable[str]) -> list[str]:
-    """Return the formats, if all are known."""
-    formats = list(formats)
-    for name in formats:
-        if name not in FORMATS:
-            raise UserError(f'--format {name} is not one of {", ".join(FORMATS)}.')
-    return formats
 
 
 def save(figure: Figure, stem: Path, formats: Sequence[str] = ('png', 'svg')) -> list[Path]:
     """Write a figure in each format, as ``stem`` and the format's ending."""
-    written = []
-    # A date in the file would make each run differ.
-    dates = {'png': {}, 'svg': {'Date': None}, 'pdf': {'CreationDate': None}}
-    for name in formats:
-        stream = io.BytesIO()
-        with matplotlib.rc_context(_STYLE):
-            figure.savefig(stream, format=name, dpi=200, metadata=dates[name])
-        written.append(write_atomically(stem.with_name(f'{stem.name}.{name}'), stream.getvalue()))
-    return written
+    return save_figure(figure, stem, formats, style=_STYLE)
 
 
 def entropy_figure(
@@ -87,7 +56,7 @@ def entropy_figure(
             label = figure_text(model.name)
             _curve(axes, model, 'entropy', i, f'{label}, mean')
             if name in model.measures:
-                label = f'{label}, {_ordinal(percent)} percentile'
+                label = f'{label}, {ordinal(percent)} percentile'
                 _curve(axes, model, name, i, label, dashed=True)
         _bounds(axes, models)
         for value, label in references:
@@ -144,6 +113,27 @@ def sparsity_figure(models: Sequence[ModelSummary]) -> Figure:
         panels[1].set_ylabel('Share of mass (%)')
         panels[0].plot([], [], linestyle='', marker='.', color='#777777', label='single heads')
         _legend(figure, panels[0])
+    return figure
+
+
+def sink_figure(models: Sequence[ModelSummary]) -> Figure:
+    """Plot the mass on the strongest key, the size of its value, and what all tokens share."""
+    panels = {
+        'sink_mass': ('(a) Mass on the strongest key', 'Share of mass (%)', 100),
+        'sink_value': ('(b) Value at that key', 'Norm over the mean norm', 1),
+        'broadcast': ('(c) Broadcast share of the output', 'Share of the energy (%)', 100),
+    }
+    with matplotlib.rc_context(_STYLE):
+        figure = new_figure(9.6, 3.3)
+        found = figure.subplots(1, len(panels))
+        for axes, (name, (title, label, factor)) in zip(found, panels.items(), strict=True):
+            for i, model in enumerate(models):
+                _curve(axes, model, name, i, figure_text(model.name), factor=factor)
+            axes.set_ylim(bottom=0)
+            axes.set_ylabel(label)
+            _finish(axes, models, title)
+        found[1].axhline(1, color='#888888', linewidth=0.8, linestyle=':')
+        _legend(figure, found[0])
     return figure
 
 
@@ -228,10 +218,3 @@ def _finish(axes: Axes, models: Sequence[ModelSummary], title: str) -> None:
 
 def _legend(figure: Figure, axes: Axes) -> None:
     figure.legend(*axes.get_legend_handles_labels(), loc='outside lower center', ncols=4)
-
-
-def _ordinal(percent: float) -> str:
-    number = f'{percent:g}'
-    if number.endswith(('11', '12', '13')):
-        return f'{number}th'
-    return number + {'1': 'st', '2': 'nd', '3': 'rd'}.get(number[-1], 'th')

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import matplotlib
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
 
 from ..fileio.safe_text import figure_text
 from .maps import LayerMaps, Query, normalise
-from .overlay import COLOURS, overlay
+from .overlay import COLOURS, Look, overlay
+from .sheet import Sheet, mark_query, outline, panel_height, picture
+from .tokens import Tokens
 
 _STYLE: dict[Any, Any] = {
     'font.size': 7.5,
     'axes.titlesize': 7.5,
-    'svg.fonttype': 'none',
-    'svg.hashsalt': 'cb_mm',
 }
 
 
@@ -28,8 +26,7 @@ def heads_figure(
     image: np.ndarray,
     layers: Sequence[tuple[str, LayerMaps]],
     query: Query,
-    threshold: float = 0.0,
-    opacity: float = 0.7,
+    look: Look | None = None,
 ) -> Figure:
     """Draw one layer's maps over the image: one row per model, one column per head (Figure 10).
 
@@ -39,159 +36,146 @@ def heads_figure(
         image: RGB (H, W, 3), as in the file.
         layers: Name of each model, and its maps of the layer.
         query: Whose attention is shown; its patch is marked.
-        threshold: Values below it, from 0 to 1 after normalisation, are not drawn.
-        opacity: Of the colours.
+        look: How maps are drawn.
     """
+    look = look or Look()
     columns = max(len(maps.heads) for _, maps in layers) + 1
     with matplotlib.rc_context(_STYLE):
         width = min(1.7, 14 / columns)
-        height = _panel_height(width, *image.shape[:2])
-        sheet = _Sheet(len(layers), columns, width, height, 0.2)
+        height = panel_height(width, *image.shape[:2])
+        sheet = Sheet(len(layers), columns, width, height, 0.2, note=look.words)
         for row, (name, maps) in enumerate(layers):
             first = sheet.panel(row, 0)
-            _picture(first, image)
+            picture(first, image)
+            first.set_title('input', pad=2.5)
             first.set_ylabel(f'{figure_text(name)}\nlayer {maps.index}')
-            mark_query(first, query, maps, image.shape[:2])
+            mark_query(first, query, maps.tokens, image.shape[:2])
             shown = zip(maps.heads, maps.maps, maps.entropy, strict=True)
             for column, (head, values, entropy) in enumerate(shown, start=1):
                 axes = sheet.panel(row, column)
-                _picture(axes, overlay(image, values, maps.tokens, threshold, opacity))
+                picture(axes, overlay(image, values, maps.tokens, look))
                 axes.set_title(f'head {head}, H = {entropy:.2f}', pad=2.5)
-                mark_query(axes, query, maps, image.shape[:2])
-        sheet.caption(f'Attention of the {query.words}', threshold)
+                mark_query(axes, query, maps.tokens, image.shape[:2])
+        sheet.caption(f'Attention of the {query.words}', look)
     return sheet.figure
 
 
 def grid_figure(
-    name: str, layers: Sequence[LayerMaps], query: Query, threshold: float = 0.0
+    name: str,
+    layers: Sequence[LayerMaps],
+    query: Query,
+    look: Look | None = None,
+    image: np.ndarray | None = None,
 ) -> Figure:
-    """Return the maps of many layers (columns) and heads (rows) of one model, cell by cell."""
+    """Return the maps of many layers (columns) and heads (rows) of one model, cell by cell.
+
+    Args:
+        name: Of the model.
+        layers: Its maps.
+        query: Whose attention is shown.
+        look: How maps are drawn.
+        image: RGB (H, W, 3), shown at the left, in the shape of the maps.
+    """
+    look = look or Look()
     rows, columns = layers[0].tokens.grid
+    first = 0 if image is None else 1
     with matplotlib.rc_context(_STYLE):
-        width = max(min(1.3, 14 / len(layers)), 0.5)
+        width = max(min(1.3, 14 / (len(layers) + first)), 0.5)
         heads = max(len(maps.heads) for maps in layers)
-        height = _panel_height(width, rows, columns)
-        sheet = _Sheet(heads, len(layers), width, height, 0.0, top=0.2)
-        for column, maps in enumerate(layers):
+        height = panel_height(width, rows, columns)
+        sheet = Sheet(
+            heads, len(layers) + first, width, height, 0.0, top=0.2, note=look.words, first=first
+        )
+        if image is not None:
+            axes = sheet.panel(0, 0)
+            picture(axes, _as_seen(image, layers[0].tokens))
+            axes.set_title('input', pad=2.5)
+            mark_query(axes, query, layers[0].tokens, image.shape[:2])
+        for column, maps in enumerate(layers, start=first):
             for row, (head, values) in enumerate(zip(maps.heads, maps.maps, strict=True)):
                 axes = sheet.panel(row, column)
-                shown = np.nan_to_num(normalise(values, threshold))
+                shown = np.nan_to_num(normalise(values, look.threshold, look.clip))
                 axes.imshow(
                     shown, cmap=COLOURS, vmin=0, vmax=1, interpolation='nearest', aspect='auto'
                 )
                 axes.set(xticks=[], yticks=[])
                 if row == 0:
                     axes.set_title(f'layer {maps.index}', pad=2.5)
-                if column == 0:
+                if column == first:
                     axes.set_ylabel(f'head {head}')
-        sheet.caption(f'{figure_text(name)}: attention of the {query.words}', threshold)
+        sheet.caption(f'{figure_text(name)}: attention of the {query.words}', look)
     return sheet.figure
 
 
-def _panel_height(width: float, rows: int, columns: int) -> float:
-    """Return the height of a panel: in proportion, as long as it fits on a page."""
-    return min(max(width * rows / columns, 0.12), 6.0)
+@dataclass(frozen=True)
+class Panel:
+    """One map over the image, with a title.
 
-
-class _Sheet:
-    """Panels of one size in rows and columns, with a caption above and a colour bar at the right.
-
-    All lengths are in inches: panels of a known shape need no solver to be laid out.
-
-    Args:
-        rows: Number of rows.
-        columns: Number of columns.
-        width: Of a panel.
-        height: Of a panel.
-        head: Room for a title above each row.
-        top: Room for titles above the first row only.
+    Attributes:
+        title: Above it.
+        values: The map, (rows, columns); None shows the image alone.
+        tokens: Where its cells are.
+        outline: A region to draw a line around, bool at any size, such as a prediction.
     """
 
-    gap = 0.06
-    left = 0.42
-    right = 0.75
-    above = 0.28
+    title: str
+    values: np.ndarray | None
+    tokens: Tokens
+    outline: np.ndarray | None = None
 
-    def __init__(
-        self, rows: int, columns: int, width: float, height: float, head: float, top: float = 0.0
-    ) -> None:
-        self.width, self.height, self.head = width, height, head
-        self.block = rows * (height + head) + (rows - 1) * self.gap
-        self.across = columns * width + (columns - 1) * self.gap
-        size = (
-            max(self.left + self.across + self.right, 3.2),
-            self.above + top + self.block + self.gap,
+
+def panels_figure(
+    image: np.ndarray,
+    rows: Sequence[tuple[str, Sequence[Panel]]],
+    title: str,
+    note: str,
+    look: Look | None = None,
+    query: Query | None = None,
+    label: str = 'relevance',
+) -> Figure:
+    """Draw rows of maps over the image, each row with a name.
+
+    Args:
+        image: RGB (H, W, 3), as in the file.
+        rows: Name of each row, usually a model, and its panels.
+        title: Of the figure.
+        note: What the maps are; how they are drawn is added.
+        look: How maps are drawn.
+        query: Whose attention is shown; its patch is marked.
+        label: Of the colour bar.
+    """
+    look = look or Look()
+    columns = max(len(panels) for _, panels in rows)
+    with matplotlib.rc_context(_STYLE):
+        width = min(2.6, 14 / columns)
+        height = panel_height(width, *image.shape[:2])
+        sheet = Sheet(len(rows), columns, width, height, 0.2, note=f'{note} {look.words}')
+        for row, (name, panels) in enumerate(rows):
+            for column, panel in enumerate(panels):
+                axes = sheet.panel(row, column)
+                shown = image
+                if panel.values is not None:
+                    shown = overlay(image, panel.values, panel.tokens, look)
+                picture(axes, shown)
+                axes.set_title(figure_text(panel.title), pad=2.5)
+                if column == 0:
+                    axes.set_ylabel(figure_text(name))
+                if query is not None:
+                    mark_query(axes, query, panel.tokens, image.shape[:2])
+                if panel.outline is not None:
+                    outline(axes, panel.outline, image.shape[:2])
+        sheet.caption(title, look, label)
+    return sheet.figure
+
+
+def _as_seen(image: np.ndarray, tokens: Tokens) -> np.ndarray:
+    """Return the image with the margin that a grid of whole patches has at the end, in white."""
+    reach = [
+        max(round(pixels * cells * patch / seen), pixels)
+        for pixels, cells, patch, seen in zip(
+            image.shape[:2], tokens.grid, tokens.patch, tokens.image, strict=True
         )
-        self.figure = Figure(figsize=size)
-        FigureCanvasAgg(self.figure)
-        self.size = size
-
-    def _axes(self, x: float, y: float, width: float, height: float) -> Axes:
-        across, up = self.size
-        return self.figure.add_axes((x / across, y / up, width / across, height / up))
-
-    def panel(self, row: int, column: int) -> Axes:
-        """Return the axes of one panel, the first at the top left."""
-        x = self.left + column * (self.width + self.gap)
-        y = self.gap + self.block - (row + 1) * (self.height + self.head) - row * self.gap
-        axes = self._axes(x, y, self.width, self.height)
-        for spine in axes.spines.values():
-            spine.set_linewidth(0.5)
-        return axes
-
-    def caption(self, text: str, threshold: float) -> None:
-        """Add a line above, and the colour scale."""
-        across, up = self.size
-        self.figure.text(
-            self.left / across, 1 - 0.06 / up, text, va='top', ha='left', fontsize=9, weight='bold'
-        )
-        height = min(self.block - self.head, 2.6)
-        y = self.gap + (self.block - self.head - height) / 2
-        mappable = ScalarMappable(matplotlib.colors.Normalize(0, 1), COLOURS)
-        bar = self.figure.colorbar(
-            mappable, cax=self._axes(self.left + self.across + 0.1, y, 0.1, height)
-        )
-        bar.set_label('attention, min–max', fontsize=7, labelpad=2)
-        bar.set_ticks([0, 0.5, 1])
-        bar.outline.set_linewidth(0.5)
-        if threshold > 0:
-            for colour, line in (('white', 2.2), ('black', 0.9)):
-                bar.ax.axhline(threshold, color=colour, linewidth=line)
-
-
-def mark_query(axes: Axes, query: Query, maps: LayerMaps, size: tuple[int, int]) -> None:
-    """Draw a frame around the query patch, if the query is a patch."""
-    if query.kind != 'pixel':
-        return
-    tokens = maps.tokens
-    token = query.token(tokens, size)
-    assert token is not None  # a pixel lies in a patch
-    row, column = tokens.cell(token)
-    height, width = (
-        patch * whole / seen
-        for patch, whole, seen in zip(tokens.patch, size, tokens.image, strict=True)
-    )
-    for colour, line in (('black', 2.4), ('white', 1.2)):
-        axes.add_patch(
-            matplotlib.patches.Rectangle(
-                (column * width - 0.5, row * height - 0.5),
-                width,
-                height,
-                fill=False,
-                edgecolor=colour,
-                linewidth=line,
-            )
-        )
-
-
-def _picture(axes: Axes, image: np.ndarray) -> None:
-    # Panels are small: more pixels than they can show would only make the file large.
-    step = max(max(image.shape[:2]) // 400, 1)
-    height, width = image.shape[:2]
-    axes.imshow(
-        image[::step, ::step],
-        extent=(-0.5, width - 0.5, height - 0.5, -0.5),
-        aspect='auto',
-        interpolation='antialiased',
-    )
-    axes.set(xticks=[], yticks=[])
+    ]
+    whole = np.full((*reach, 3), 255, np.uint8)
+    whole[: image.shape[0], : image.shape[1]] = image
+    return whole

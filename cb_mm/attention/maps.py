@@ -45,12 +45,12 @@ class Query:
             return None
         if self.kind == 'cls':
             if tokens.class_token is None:
-                raise UserError('--query cls: the model has no class token. Use mean or X,Y.')
+                raise UserError('`query` cls: the model has no class token. Use mean or X,Y.')
             return tokens.class_token
         height, width = size
         if not (0 <= self.x < width and 0 <= self.y < height):
             raise UserError(
-                f'--query {self} is outside the image: x goes from 0 to {width - 1}, y from 0 to '
+                f'`query` {self} is outside the image: x goes from 0 to {width - 1}, y from 0 to '
                 f'{height - 1}.'
             )
         return tokens.at_pixel(self.x * tokens.image[1] / width, self.y * tokens.image[0] / height)
@@ -64,7 +64,7 @@ def parse_query(text: str) -> Query:
     match = re.fullmatch(rf'\s*{number}\s*,\s*{number}\s*', text)
     if not match:
         raise UserError(
-            f'--query {text!r} is neither cls, nor mean, nor the X,Y of a pixel such as 120,80.'
+            f'`query` {text!r} is neither cls, nor mean, nor the X,Y of a pixel such as 120,80.'
         )
     return Query('pixel', float(match[1]), float(match[2]))
 
@@ -141,14 +141,34 @@ def mean_row(layer: LayerAttention) -> torch.Tensor:
     return torch.as_tensor(total) / (layer.tokens.grid[0] * layer.tokens.grid[1])
 
 
-def normalise(values: np.ndarray, threshold: float = 0.0) -> np.ndarray:
+def normalise(values: np.ndarray, threshold: float = 0.0, clip: float = 100.0) -> np.ndarray:
     """Return a map from 0 at its smallest to 1 at its largest value; NaN below the threshold.
 
     Every map is scaled separately, so that heads and models are shown alike whatever the mass on
     prefix tokens. A uniform map is 0 everywhere.
+
+    Args:
+        values: The map.
+        threshold: On the scale 0 to 1.
+        clip: Percentile that is 1, see `map_range`.
     """
-    low, high = float(values.min()), float(values.max())
-    scaled = (values - low) / (high - low) if high > low else np.zeros_like(values)
+    return scale_map(values, *map_range(values, clip), threshold)
+
+
+def map_range(values: np.ndarray, clip: float = 100.0) -> tuple[float, float]:
+    """Return the smallest value of a map, and the percentile ``clip`` of its cells.
+
+    A map with so few cells above its smallest value that the percentile is that value keeps its
+    largest one.
+    """
+    low, high = float(values.min()), float(np.percentile(values, clip))
+    return low, high if high > low else float(values.max())
+
+
+def scale_map(values: np.ndarray, low: float, high: float, threshold: float = 0.0) -> np.ndarray:
+    """Return the values from 0 at ``low`` to 1 at ``high``; NaN below the threshold."""
+    span = high - low
+    scaled = ((values - low) / span).clip(0, 1) if span > 0 else np.zeros_like(values)
     return np.where(scaled >= threshold, scaled, np.nan)
 
 

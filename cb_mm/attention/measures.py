@@ -58,6 +58,44 @@ def _sort(rows: Tensor) -> Tensor:
     return torch.from_numpy(flat).reshape(rows.shape)
 
 
+def strongest(received: Tensor, share: float = 0.01) -> Tensor:
+    """Return the part of all attention that the strongest ``share`` of the keys, at least one, get.
+
+    Args:
+        received: Mean of the rows, (..., tokens): what each key receives. It sums to one.
+        share: Of the keys.
+    """
+    count = max(round(share * received.shape[-1]), 1)
+    return received.topk(count, dim=-1).values.sum(-1)
+
+
+def value_at_sink(received: Tensor, norms: Tensor) -> Tensor:
+    """Return the norm of the value at the strongest key over the mean norm of all values.
+
+    Small: attention there adds nothing, the key is a place to put unused attention. Large: all
+    queries receive that value.
+
+    Args:
+        received: As in `strongest`.
+        norms: Of the values, (..., tokens).
+    """
+    sink = norms.gather(-1, received.argmax(-1, keepdim=True)).squeeze(-1)
+    return sink / norms.mean(-1).clamp(min=torch.finfo(norms.dtype).tiny)
+
+
+def broadcast_share(total: Tensor, energy: Tensor, count: int) -> Tensor:
+    """Return the share of the output that is the same for all queries: |mean o_i|² / mean |o_i|².
+
+    1: every query receives the same vector, as from uniform attention; near 0: the outputs cancel.
+
+    Args:
+        total: Sum of the outputs o_i = Σ_j a_ij v_j over the queries, (..., d).
+        energy: Sum of |o_i|² over the queries, (...).
+        count: Number of queries.
+    """
+    return total.square().sum(-1) / (count * energy).clamp(min=torch.finfo(energy.dtype).tiny)
+
+
 def coordinates(tokens: Tokens) -> tuple[Tensor, Tensor]:
     """Return the middle of each row and column of the grid, in units of the image's side."""
     rows, columns = tokens.grid

@@ -8,9 +8,9 @@ import numpy as np
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
+from ..fileio.figures import new_figure
 from ..fileio.safe_text import figure_text
 from ..models.attention.sparse_pattern import SparsePattern, make_plan
-from .figures import new_figure
 
 #: Not attended, attended, the query itself.
 _COLOURS = ListedColormap(['#f2f2f2', '#0072B2', '#D55E00'])

@@ -16,6 +16,7 @@ from ..fileio.digests import content_digest, value_digest
 from ..fileio.json_lines import RecordFile
 from ..fileio.json_shape import ListOf, MapOf, mismatch
 from ..fileio.safe_text import readable
+from .layer_statistics import MEANINGS
 from .subject import Subject
 from .summary import ModelSummary
 
@@ -57,7 +58,7 @@ class ImageRecords(RecordFile):
         self._files = {file_name(file): file for file in files}
         self._content: dict[str, str] = {}
         self._layouts: dict[str, Any] = {}
-        advice = 'Pass another --out, or replace what is there with --overwrite'
+        advice = 'Pass another `out`, or replace what is there with `overwrite`'
         super().__init__(
             path,
             identity,
@@ -127,6 +128,7 @@ def identity_of(
         },
         'size': size,
         'percentiles': [float(percent) for percent in percentiles],
+        'measures': list(MEANINGS),
         'device': next(subjects[0].model.parameters()).device.type,
         'software': family.software_versions(),
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,9 +25,15 @@ from ..checkpoints.normalization import (
 from ..checkpoints.provenance import channel_order
 from ..config.explain import require_keys
 from ..config.loading import load_config
-from ..errors import UserError, did_you_mean
+from ..config.recipes import names_config
+from ..errors import UserError, did_you_mean, in_users_words
 from ..fileio.images import resize, to_tensor
 from .capture import Consumer, capture, choose, find_attention
+from .tokens import patch_module
+
+#: A grid with more than this factor between its side and the pre-training's is worth a warning.
+#: Fine-tuning at 512² from 224² is 2.3.
+FAR = 3.0
 
 
 @dataclass
@@ -41,6 +47,7 @@ class Subject:
         std: Of each channel.
         to_rgb: Whether it sees RGB; otherwise BGR.
         size: Height and width that it takes; None for any.
+        segmentor: The whole model around it, where it was asked for and is a segmentor.
     """
 
     name: str
@@ -49,6 +56,7 @@ class Subject:
     std: tuple[float, ...]
     to_rgb: bool = True
     size: tuple[int, int] | None = None
+    segmentor: nn.Module | None = None
 
     @property
     def layers(self) -> int:
@@ -67,11 +75,36 @@ class Subject:
         with capture(self.model, consume, layers=chosen):
             self.model(inputs)
 
+    def grid_warning(self, grids: Iterable[tuple[int, int]]) -> str | None:
+        """Say that a grid is far from the one that the position embedding was made for.
+
+        Args:
+            grids: Rows and columns of the patches of some images; the farthest is named.
+        """
+        trained, patch = _trained_grid(self.model)
+        if trained is None:
+            return None
+
+        def factor_of(grid: tuple[int, int]) -> float:
+            return max(max(a / b, b / a) for a, b in zip(grid, trained, strict=True))
+
+        grid = max(sorted(grids), key=factor_of)
+        factor = factor_of(grid)
+        if factor <= FAR:
+            return None
+        rows, columns = trained
+        height, width = rows * patch[0], columns * patch[1]
+        return (
+            f'{self.name} sees {grid[0]} × {grid[1]} patches, but its positions are for {rows} × '
+            f'{columns}: a factor of {factor:.1f}. Unless it was trained at such sizes, its '
+            f'attention is not what it would be at `size` {height}x{width}.'
+        )
+
     def fit(self, image: np.ndarray, size: tuple[int, int] | None) -> np.ndarray:
         """Return the image at the wanted size, or at the only one that the model takes."""
         if self.size is not None and size not in (None, self.size):
             raise UserError(
-                f'--size {size[0]}x{size[1]}: {self.name} takes only {self.size[0]}x{self.size[1]}.'
+                f'`size` {size[0]}x{size[1]}: {self.name} takes only {self.size[0]}x{self.size[1]}.'
             )
         return resize(image, size or self.size)
 
@@ -84,6 +117,7 @@ def load_subject(
     trust: bool = False,
     normalization: str | None = None,
     allow_mismatch: bool = False,
+    whole: bool = False,
 ) -> Subject:
     """Build a model and load its weights.
 
@@ -100,31 +134,32 @@ def load_subject(
             config; for a timm model those that the checkpoint records, or else timm's.
         allow_mismatch: Also take a checkpoint that says that it was trained with another
             broadcast or other settings.
+        whole: Keep the heads of a segmentor, as ``segmentor``.
     """
     if isinstance(source, nn.Module):
         subject = _from_model(source, checkpoint, normalization)
         device = device or str(next(source.parameters()).device)
     elif checkpoint is None:
-        raise UserError('--checkpoint is missing: a config or a name has no weights.')
-    elif isinstance(source, Config) or Path(source).suffix == '.py' or Path(source).exists():
-        whole = load_config(source)
-        subject = _from_config(whole, str(checkpoint), trust, normalization, allow_mismatch)
+        raise UserError('`checkpoint` is missing: a config or a name has no weights.')
+    elif isinstance(source, Config) or names_config(source):
+        config = load_config(source)
+        subject = _from_config(config, str(checkpoint), trust, normalization, allow_mismatch, whole)
     else:
         subject = _from_timm(str(source), str(checkpoint), trust, normalization, allow_mismatch)
     subject.name = name or subject.name
     find_attention(subject.model)
     device = device or ('cuda' if torch.cuda.is_available() else 'cpu')
     try:
-        subject.model.to(device)
+        (subject.segmentor or subject.model).to(device)
     except (RuntimeError, AssertionError) as error:
-        raise UserError(f'--device {device} cannot be used: {error}') from error
-    subject.model.eval()
+        raise UserError(f'`device` {device} cannot be used: {error}') from error
+    (subject.segmentor or subject.model).eval()
     return subject
 
 
 def _from_model(model: nn.Module, checkpoint: object, normalization: str | None) -> Subject:
     if checkpoint is not None:
-        raise UserError('--checkpoint: the model is built, and keeps the weights that it has.')
+        raise UserError('`checkpoint`: the model is built, and keeps the weights that it has.')
     prepare: Any = getattr(model, 'data_preprocessor', None)
     cfg = getattr(model, 'pretrained_cfg', None)
     mean, std = NORMALIZATIONS['imagenet']
@@ -139,7 +174,8 @@ def _from_model(model: nn.Module, checkpoint: object, normalization: str | None)
     fixed = patches is not None and getattr(patches, 'strict_img_size', False)
     size = tuple(patches.img_size) if fixed else None
     body = getattr(model, 'backbone', model)
-    return Subject(type(body).__name__, body, mean, std, to_rgb, size)
+    segmentor = model if hasattr(model, 'decode_head') else None
+    return Subject(type(body).__name__, body, mean, std, to_rgb, size, segmentor)
 
 
 def _from_timm(
@@ -168,11 +204,17 @@ def _from_timm(
 
 
 def _from_config(
-    config: Config, checkpoint: str, trust: bool, normalization: str | None, allow_mismatch: bool
+    config: Config,
+    checkpoint: str,
+    trust: bool,
+    normalization: str | None,
+    allow_mismatch: bool,
+    whole: bool,
 ) -> Subject:
     require_keys(config, 'model')
     # The heads do not affect the backbone's attention: without them it builds and runs faster.
-    part = 'backbone' if 'backbone' in config.model else None
+    whole = whole and 'decode_head' in config.model
+    part = 'backbone' if 'backbone' in config.model and not whole else None
     prepare = config.model.get('data_preprocessor') or config.get('data_preprocessor')
     if prepare:
         config.model.data_preprocessor = prepare
@@ -185,13 +227,28 @@ def _from_config(
         found, to_rgb = _normalization(normalization, checkpoint, trust), True
         mean, std = found or NORMALIZATIONS['imagenet']
         if not found:
-            print_log(
+            notice = (
                 f'images: neither {config.filename} nor {checkpoint} says how they are '
-                "normalised; ImageNet's mean and std are used (--normalization NAME)",
-                logger='current',
+                "normalised; ImageNet's mean and std are used (`normalization` NAME)"
             )
+            print_log(in_users_words(notice), logger='current')
     model = load_model(config, checkpoint, part, trust=trust, allow_mismatch=allow_mismatch)
-    return Subject(Path(config.filename).stem, model, tuple(mean), tuple(std), to_rgb)
+    name = Path(config.filename).stem
+    if whole:
+        return Subject(name, model.backbone, tuple(mean), tuple(std), to_rgb, segmentor=model)
+    return Subject(name, model, tuple(mean), tuple(std), to_rgb)
+
+
+def _trained_grid(model: nn.Module) -> tuple[tuple[int, int] | None, tuple[int, int]]:
+    """Return the grid that a model's positions were made for, and the patch size, if recorded."""
+    for module in model.modules():
+        patches: Any = patch_module(module)
+        grid = getattr(patches, 'grid_size', None) or getattr(patches, 'init_out_size', None)
+        size = getattr(patches, 'patch_size', None) or getattr(patches, 'stride', None)
+        if grid is not None and size is not None:
+            height, width = size if isinstance(size, (tuple, list)) else (size, size)
+            return (int(grid[0]), int(grid[1])), (int(height), int(width))
+    return None, (1, 1)
 
 
 def _normalization(

@@ -8,7 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from .statistics import LayerMeasure, Running, ScaleStatistics
+from .layer_statistics import LayerMeasure, Running, ScaleStatistics
+
+#: Significant digits of the numbers in result files: more than the attention is computed with.
+DIGITS = 7
 
 
 def record_of(measures: Sequence[LayerMeasure]) -> dict[str, Any]:

@@ -12,64 +12,67 @@ from tqdm import tqdm
 
 from ..errors import UserError
 from ..fileio.atomic import write_atomically
+from ..fileio.figures import check_formats
 from ..fileio.images import find_images, read_image
-from .analysis import ModelChoice, load_models, progress, require_all_read
+from ..fileio.result_files import write_csv, write_json
+from .analysis import progress, require_all_read
 from .capture import choose
 from .explorer import Plan, write_explorer
-from .figures import _ordinal, check_formats, save
+from .figures import save
 from .map_figures import grid_figure, heads_figure
 from .maps import LayerMaps, Query, parse_query, read_maps
-from .overlay import encode, overlay
-from .results import write_csv, write_json
+from .notes import Notes
+from .options import AttentionOptions
+from .overlay import Look, encode, ordinal, overlay
+from .relevance_figures import draw_classes, draw_rollout
 from .subject import Subject
+from .summary import DIGITS
 
 
 @dataclass
-class VisualizationOptions:
-    """What to draw, and where.
+class VisualizationOptions(AttentionOptions):
+    """What to draw.
 
     Attributes:
-        models: One model, or two to compare.
-        images: Files and folders.
-        out: Folder for the results.
         layers: Which layers; the grid and the explorer show all by default, the other figures the
             last one.
         heads: Which heads; all by default.
         query: 'cls', 'mean' or 'X,Y'.
-        threshold: From 0 to 1 after normalisation; what is below is not drawn.
-        opacity: Of the map over the image.
+        threshold: As in `Look`; so are the next three.
+        opacity: Of the strongest colour.
+        clip: Percentile that is drawn as 1.
+        blend: 'value' or 'flat'.
+        rollout: Also draw attention rollout, over all layers.
+        classes: Segmentation classes, by name or number, whose relevance is drawn.
         html: Whether to write the explorer.
-        size: Height and width to which every image is resized; None leaves its own.
-        formats: Of the figures.
-        device: Where to run.
-        trust: Unpickle checkpoints without limits.
-        normalization: Name of a mean and std, as in `load_subject`.
-        allow_mismatch: Take checkpoints of another broadcast or of other settings.
     """
 
-    models: Sequence[ModelChoice]
-    images: Sequence[str | Path]
-    out: Path
     layers: Sequence[int] | None = None
     heads: Sequence[int] | None = None
     query: str = 'cls'
-    threshold: float = 0.0
-    opacity: float = 0.7
+    threshold: float = Look.threshold
+    opacity: float = Look.opacity
+    clip: float = Look.clip
+    blend: str = Look.blend
+    rollout: bool = False
+    classes: Sequence[str | int] = ()
     html: bool = False
-    size: tuple[int, int] | None = None
-    formats: Sequence[str] = ('png', 'svg')
-    device: str | None = None
-    trust: bool = False
-    normalization: str | None = None
-    allow_mismatch: bool = False
+
+    @property
+    def look(self) -> Look:
+        """How maps are drawn."""
+        return Look(self.threshold, self.opacity, self.clip, self.blend)
 
 
-def visualize(options: VisualizationOptions, console: TextIO | None = None) -> list[Path]:
+def visualize(
+    options: VisualizationOptions, console: TextIO | None = None, notes: Notes | None = None
+) -> list[Path]:
     """Draw and write everything for every image.
 
     Args:
         options: What to draw.
         console: Where to say how far it is, and what does not fit; None for nowhere.
+        notes: Takes the warnings.
 
     Returns:
         The files.
@@ -77,19 +80,12 @@ def visualize(options: VisualizationOptions, console: TextIO | None = None) -> l
     Raises:
         UserError: Also when some images could not be read; the others are drawn before that.
     """
-    for name, value in (('threshold', options.threshold), ('opacity', options.opacity)):
-        if not 0 <= value <= 1:
-            raise UserError(f'--{name} {value:g} is not between 0 and 1.')
+    options.look.check()
     check_formats(options.formats)
     query = parse_query(options.query)
     files = find_images(options.images)
-    subjects = load_models(
-        options.models,
-        options.device,
-        options.trust,
-        options.normalization,
-        options.allow_mismatch,
-    )
+    subjects = options.load_models(whole=bool(options.classes))
+    notes = Notes(console) if notes is None else notes
     for subject in subjects:
         choose('layer', options.layers, subject.layers, f'attention layers of {subject.name},')
     written: list[Path] = []
@@ -100,7 +96,7 @@ def visualize(options: VisualizationOptions, console: TextIO | None = None) -> l
         except UserError as error:
             unread.append(str(error))
         else:
-            written += _visualize_image(file, stem, image, subjects, query, options, console)
+            written += _visualize_image(file, stem, image, subjects, query, options, console, notes)
     require_all_read(unread, 'drawn')
     return written
 
@@ -113,6 +109,7 @@ def _visualize_image(
     query: Query,
     options: VisualizationOptions,
     console: TextIO | None,
+    notes: Notes,
 ) -> list[Path]:
     out = Path(options.out)
     fitted = [subject.fit(image, options.size) for subject in subjects]
@@ -120,28 +117,40 @@ def _visualize_image(
         read_maps(subject, its_image, query, image.shape[:2], options.layers, options.heads)
         for subject, its_image in zip(subjects, fitted, strict=True)
     ]
+    for subject, layers in zip(subjects, found, strict=True):
+        notes.add(subject.grid_warning([layers[0].tokens.grid]))
     written = []
-    # Without --layers only the last: the one before the neck, as in the paper's Figure 10.
+    # Without `layers` only the last: the one before the neck, as in the paper's Figure 10.
     places = range(len(options.layers)) if options.layers is not None else [-1]
     for place in places:
         row = [(s.name, maps[place]) for s, maps in zip(subjects, found, strict=True)]
-        figure = heads_figure(image, row, query, options.threshold, options.opacity)
+        figure = heads_figure(image, row, query, options.look)
         name = f'{stem}_heads_layer{row[0][1].index}'
         written += save(figure, out / name, options.formats)
         for (_, maps), tag in zip(row, _tags(subjects), strict=True):
             mean = maps.maps.mean(0)
-            picture = overlay(image, mean, maps.tokens, options.threshold, options.opacity)
+            picture = overlay(image, mean, maps.tokens, options.look)
             path = out / f'{stem}_overlay{tag}_layer{maps.index}.png'
             written.append(write_atomically(path, encode(picture)))
     for subject, layers, tag in zip(subjects, found, _tags(subjects), strict=True):
-        figure = grid_figure(subject.name, layers, query, options.threshold)
+        figure = grid_figure(subject.name, layers, query, options.look, image)
         written += save(figure, out / f'{stem}_grid{tag}', options.formats)
-    written += _write_numbers(out, stem, file, subjects, found, query)
+    seen = list(zip(subjects, fitted, strict=True))
+    if options.rollout:
+        written += draw_rollout(out, stem, image, seen, query, options.look, options.formats)
+    if options.classes:
+        paths, absent = draw_classes(
+            out, stem, image, seen, options.classes, options.look, options.formats
+        )
+        written += paths
+        for note in absent:
+            notes.add(note)
+    written += _write_numbers(out, stem, file, subjects, found, query, options.look)
     if options.html:
         path = out / f'{stem}.html'
         plans = write_explorer(
-            path, file.name, image, list(zip(subjects, fitted, strict=True)),
-            query, options.layers, options.heads, options.threshold,
+            path, file.name, image, seen,
+            query, options.layers, options.heads, options.look,
         )  # fmt: skip
         written.append(path)
         if console is not None:
@@ -159,11 +168,11 @@ def _what_fits(
         if options.layers is None and len(plan.layers) < subject.layers:
             notes.append(f'the layers {", ".join(map(str, plan.layers))}')
         if plan.stride > 1:
-            notes.append(f'every {_ordinal(plan.stride)} patch in both directions as query')
+            notes.append(f'every {ordinal(plan.stride)} patch in both directions as query')
         if notes:
             yield (
                 f'{path.name} holds {" and ".join(notes)} of {subject.name}, to stay small; '
-                'choose with --layers, --heads and --size.'
+                'choose with `layers`, `heads` and `size`.'
             )
 
 
@@ -174,11 +183,13 @@ def _write_numbers(
     subjects: Sequence[Subject],
     found: Sequence[list[LayerMaps]],
     query: Query,
+    look: Look,
 ) -> list[Path]:
     """Write the maps as JSON, and one line per layer and head as CSV."""
     content = {
         'image': str(file),
         'query': str(query),
+        'drawn': look.words,
         'models': [
             {'name': subject.name, 'layers': [_layer(maps) for maps in layers]}
             for subject, layers in zip(subjects, found, strict=True)
@@ -204,8 +215,8 @@ def _write_numbers(
         *('peak', 'peak_column', 'peak_row'),
     )
     return [
-        write_json(out / f'{stem}.json', content),
-        write_csv(out / f'{stem}.csv', header, rows),
+        write_json(out / f'{stem}.json', content, DIGITS),
+        write_csv(out / f'{stem}.csv', header, rows, DIGITS),
     ]
 
 

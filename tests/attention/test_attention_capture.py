@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import ast
-import os
-import subprocess
-import sys
 from pathlib import Path
 
+import forked
 import pytest
 import timm
 import torch
@@ -378,14 +376,11 @@ for total in sums:
 """
 
 
-def test_half_precision():
+def test_half_precision(tmp_path):
     # By itself, and without AMX: some virtual machines announce it, and end a process that
     # uses it.
-    environment = {**os.environ, 'ONEDNN_MAX_CPU_ISA': 'AVX512_CORE_BF16'}
-    done = subprocess.run(
-        [sys.executable, '-c', HALF], capture_output=True, text=True, env=environment
-    )
-    assert done.returncode == 0, done.stderr
+    done = forked.run('-c', HALF, cwd=tmp_path, env=forked.WITHOUT_AMX)
+    assert done.code == 0, done.err
 
 
 def test_the_fit_goes_on_as_ever():

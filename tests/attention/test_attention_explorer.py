@@ -28,6 +28,7 @@ from cb_mm.attention.explorer import (
 )
 from cb_mm.attention.maps import normalise, parse_query, read_maps
 from cb_mm.attention.measures import entropy
+from cb_mm.attention.overlay import Look
 from cb_mm.attention.tokens import Tokens
 from cb_mm.errors import UserError
 from cb_mm.fileio.images import to_tensor
@@ -120,7 +121,7 @@ def test_layers_that_are_asked_for_are_all_kept():
     (chosen,) = plan(described, layers=[0, 5, 11, -2], max_bytes=6_000_000)
     assert chosen.layers == (0, 5, 10, 11)
     assert chosen.stride > 1
-    with pytest.raises(UserError, match='Choose fewer --layers or --heads'):
+    with pytest.raises(UserError, match='Choose fewer `layers` or `heads`'):
         plan(described, layers=range(12), max_bytes=20_000)
     with pytest.raises(UserError, match='layer 12 does not exist'):
         plan(described, layers=[12])
@@ -154,7 +155,8 @@ def test_the_file_holds_the_maps(subjects, image, tmp_path):
     data = json.loads(re.search(r'application/json">(.*?)</script>', page, re.DOTALL)[1])
     assert data['title'] == title
     assert (data['height'], data['width']) == image.shape[:2]
-    assert data['start'] == {'query': {'kind': 'pixel', 'x': 0.5, 'y': 0.5}, 'threshold': 0.0}
+    look = {'threshold': 0.0, 'opacity': 0.85, 'clip': 100.0, 'blend': 'value'}
+    assert data['start'] == {'query': {'kind': 'pixel', 'x': 0.5, 'y': 0.5}, **look}
     kind, _, picture = data['picture'].partition(';base64,')
     assert kind == 'data:image/jpeg'
     assert Image.open(BytesIO(base64.b64decode(picture))).size == image.shape[1::-1]
@@ -182,6 +184,10 @@ def test_the_file_holds_the_maps(subjects, image, tmp_path):
             np.testing.assert_allclose(found, entropy(expected).numpy(), atol=1e-5)
             found = unpack(facts['prefixMass'], '<f4', (3, 3, 90))[layer]
             np.testing.assert_allclose(found, expected[..., :prefix].sum(-1).numpy(), atol=1e-5)
+            received = rows.mean(1)  # by each key
+            found = unpack(facts['sinks'], '<f4', (3, 3, 4))[layer]
+            np.testing.assert_array_equal(found[:, 0], received.argmax(-1).numpy())
+            np.testing.assert_allclose(found[:, 1], received.amax(-1).numpy(), rtol=1e-5)
     again = tmp_path / 'again.html'
     write_explorer(again, title, image, [(s, image) for s in subjects])
     assert again.read_bytes() == path.read_bytes()
@@ -197,9 +203,10 @@ def test_the_file_holds_the_maps(subjects, image, tmp_path):
 )
 def test_the_page_starts_with_the_query_that_was_asked_for(subjects, image, tmp_path, query, start):
     path = tmp_path / 'explorer.html'
-    write_explorer(path, 'x', image, [(subjects[0], image)], parse_query(query), threshold=0.25)
+    write_explorer(path, 'x', image, [(subjects[0], image)], parse_query(query), look=Look(0.25))
     data = re.search(r'application/json">(.*?)</script>', path.read_text(), re.DOTALL)[1]
-    assert json.loads(data)['start'] == {'query': start, 'threshold': 0.25}
+    found = json.loads(data)['start']
+    assert (found['query'], found['threshold']) == (start, 0.25)
 
 
 @pytest.mark.parametrize(('layers', 'heads', 'size', 'layer_names', 'head_names'), CHOICES)
@@ -246,7 +253,7 @@ def page(browser, subjects, image, tmp_path):
     """The explorer of two models, from the disk, in a window; asks nothing of the network."""
     path = tmp_path / 'explorer.html'
     models = [(subject, image) for subject in subjects]
-    write_explorer(path, 'picture.jpg', image, models, parse_query('10,50'), threshold=0.1)
+    write_explorer(path, 'picture.jpg', image, models, parse_query('10,50'), look=Look(0.1))
     page = browser.new_page(viewport={'width': 1200, 'height': 900})
     asked, wrong = [], []
     page.on('request', lambda request: asked.append(request.url))
@@ -316,12 +323,22 @@ def test_colours_on_the_canvas_are_the_map(page, subjects, image):
 
     page.fill('#opacity', '1')
     page.keyboard.press('c')  # the class token: no frame is drawn
-    pixels = page.evaluate(
-        """() => { const { small } = explorer.views[0];
-        const data = small.getContext('2d').getImageData(0, 0, small.width, small.height).data;
-        return Array.from(data) }"""
-    )
-    pixels = np.array(pixels, np.uint8).reshape(8, 11, 4)
+
+    def painted() -> np.ndarray:
+        pixels = page.evaluate(
+            """() => { const { small } = explorer.views[0];
+            const data = small.getContext('2d').getImageData(0, 0, small.width, small.height).data;
+            return Array.from(data) }"""
+        )
+        return np.array(pixels, np.uint8).reshape(8, 11, 4)
+
+    # At first the opacity follows the value, here up to the 90th percentile.
+    page.fill('#clip', '90')
+    clipped = normalise(shown(page, 0), 0.1, 90)
+    assert np.abs(painted()[..., 3] - 255 * np.nan_to_num(clipped)).max() <= 1
+    page.fill('#clip', '100')
+    page.uncheck('#blend')
+    pixels = painted()
     scaled = normalise(shown(page, 0), 0.1)
     np.testing.assert_array_equal(pixels[..., 3] > 0, np.isfinite(scaled))
     expected = 255 * matplotlib.colormaps['inferno'](np.nan_to_num(scaled))[..., :3]
@@ -335,6 +352,21 @@ def test_colours_on_the_canvas_are_the_map(page, subjects, image):
         return Array.from(canvas.getContext('2d').getImageData(x, y, 1, 1).data) }"""
     )
     assert cell == pixels[4, 2].tolist()
+
+
+def test_the_strongest_key_is_named_and_marked(page, subjects, image):
+    page.fill('#layer', '1')
+    page.fill('#head', '2')
+    rows = whole_maps(subjects[0], image)[1][0, 2]
+    place, mass = int(rows.mean(0).argmax()), float(rows.mean(0).max())
+    name = 'cls' if place == 0 else f'row {(place - 1) // 11}, column {(place - 1) % 11}'
+    text = page.locator('.sinks').first.text_content()
+    assert text.startswith(f'Strongest key ({name}): {100 * mass:.1f} % of all attention, value ')
+    assert '% of the output is the same for all queries' in text
+    if place:
+        before = page.evaluate('() => explorer.views[0].canvas.toDataURL()')
+        page.check('#sink')
+        assert page.evaluate('() => explorer.views[0].canvas.toDataURL()') != before
 
 
 def test_sliders_and_choices(page, subjects, image):
@@ -356,6 +388,7 @@ def test_sliders_and_choices(page, subjects, image):
 
 
 def test_the_table_of_entropies_chooses_layer_and_head(page, subjects, image):
+    page.locator('.heads').nth(1).scroll_into_view_if_needed()
     box = page.locator('.heads').nth(1).bounding_box()
     page.mouse.click(box['x'] + box['width'] * 0.1, box['y'] + box['height'] * 0.5)
     assert_shows(page, subjects, image, '10,50', 0, 1)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from io import BytesIO
 from types import SimpleNamespace
 
+import matplotlib
 import numpy as np
 import pytest
 import torch
@@ -15,19 +15,19 @@ from timm.models.vision_transformer import VisionTransformer
 
 from cb_mm.attention import ScaleStatistics, Subject
 from cb_mm.attention.figures import (
-    _ordinal,
     class_and_distance_figure,
     entropy_figure,
     save,
     scales_figure,
+    sink_figure,
     sparsity_figure,
 )
-from cb_mm.attention.map_figures import _picture, grid_figure, heads_figure
-from cb_mm.attention.maps import at_image, normalise, parse_query, read_maps
-from cb_mm.attention.overlay import encode, overlay
+from cb_mm.attention.layer_statistics import measure
+from cb_mm.attention.map_figures import grid_figure, heads_figure
+from cb_mm.attention.maps import at_image, map_range, normalise, parse_query, read_maps
+from cb_mm.attention.overlay import Look, encode, grey, ordinal, overlay
 from cb_mm.attention.records import identity_of
-from cb_mm.attention.results import write_csv, write_json
-from cb_mm.attention.statistics import measure
+from cb_mm.attention.sheet import picture
 from cb_mm.attention.summary import ModelSummary, record_of
 from cb_mm.attention.tokens import Tokens
 from cb_mm.errors import UserError
@@ -85,6 +85,9 @@ def test_depth_figures_say_what_they_show(subject, image, tmp_path):
     text = svg(sparsity_figure(models), tmp_path)
     assert 'Share of keys (%)' in text
     assert 'single heads' in text
+    text = svg(sink_figure(models), tmp_path)
+    for words in ('Mass on the strongest key', 'Norm over the mean norm', 'Broadcast share'):
+        assert words in text
     text = svg(scales_figure(models), tmp_path)
     assert 'Mean of λ' in text
     assert scales_figure(models[:1]) is None
@@ -117,11 +120,17 @@ def test_heads_figure_has_a_row_a_model_and_a_column_a_head(subject, image, tmp_
     query = parse_query('30,20')
     maps = read_maps(subject, image, query, image.shape[:2])
     assert [layer.index for layer in maps] == [0, 1, 2]
-    figure = heads_figure(image, [('first', maps[-1]), ('second', maps[0])], query, threshold=0.2)
+    figure = heads_figure(
+        image, [('first', maps[-1]), ('second', maps[0])], query, Look(0.2, clip=99)
+    )
     assert len(figure.axes) == 2 * (1 + 3) + 1  # pictures, heads, one colour bar
     text = svg(figure, tmp_path)
-    for words in ('head 2, H = ', 'first', 'layer 0', 'patch at x = 30, y = 20'):
-        assert words in text, words
+    for words in (
+        'head 2, H = ', 'first', 'layer 0', 'patch at x = 30, y = 20', 'input',
+        'Each map is scaled separately: 0 is its smallest value, 1 is its 99th percentile.',
+        'Values below 0.2 are not drawn.', 'attention, clipped',
+    ):  # fmt: skip
+        assert words in ' '.join(text.split()), words
     widths = {tuple(np.round(axes.get_position().size, 4)) for axes in figure.axes[:-1]}
     assert len(widths) == 1
     assert f'H = {maps[-1].entropy[1]:.2f}' in text
@@ -129,10 +138,15 @@ def test_heads_figure_has_a_row_a_model_and_a_column_a_head(subject, image, tmp_
 
 def test_grid_figure_shows_every_layer_and_head(subject, image):
     maps = read_maps(subject, image, parse_query('mean'), image.shape[:2])
-    figure = grid_figure('small ViT', maps, parse_query('mean'))
+    figure = grid_figure('small ViT', maps, parse_query('mean'), image=image)
     shown = [axes.get_images()[0].get_array() for axes in figure.axes if axes.get_images()]
-    assert len(shown) == 3 * 3
-    np.testing.assert_allclose(shown[4], normalise(maps[1].maps[1]))
+    assert len(shown) == 1 + 3 * 3
+    np.testing.assert_allclose(shown[1 + 4], normalise(maps[1].maps[1]))
+    # The input, in the shape of the grid: 5 × 8 patches of 8 are 64 pixels wide, the image 60.
+    np.testing.assert_array_equal(shown[0][:, :60], image)
+    assert (shown[0][:, 60:] == 255).all()
+    assert shown[0].shape == (40, 64, 3)
+    assert len(grid_figure('small ViT', maps, parse_query('mean')).axes) == 3 * 3 + 1
 
 
 def test_maps_are_rows_of_the_attention(subject, image):
@@ -219,7 +233,7 @@ def test_a_map_lies_where_its_patches_are():
      (22, '22nd'), (85, '85th'), (2.5, '2.5th')],
 )  # fmt: skip
 def test_ordinals(number, word):
-    assert _ordinal(number) == word
+    assert ordinal(number) == word
 
 
 @pytest.mark.parametrize(
@@ -227,7 +241,7 @@ def test_ordinals(number, word):
 )
 def test_panels_hold_no_more_pixels_than_they_can_show(size, shown):
     axes = Figure().subplots()
-    _picture(axes, np.zeros((*size, 3), np.uint8))
+    picture(axes, np.zeros((*size, 3), np.uint8))
     (drawn,) = axes.images
     assert drawn.get_array().shape[:2] == shown
     assert drawn.get_extent() == [-0.5, size[1] - 0.5, size[0] - 0.5, -0.5]
@@ -237,20 +251,72 @@ def test_overlay_keeps_the_size_and_hides_what_is_below_the_threshold(image):
     tokens = Tokens(('cls',), (5, 8), (40, 60), (8, 8))
     values = np.zeros((5, 8))
     values[1, 2] = 1
-    bare = overlay(image, values, tokens, opacity=0)
-    picture = overlay(image, values, tokens, threshold=0.5, opacity=1)
+    bare = overlay(image, values, tokens, Look(opacity=0))
+    picture = overlay(image, values, tokens, Look(threshold=0.5, opacity=1))
     assert picture.shape == image.shape
     changed = (picture != bare).any(-1)
     assert changed[8:16, 16:24].mean() > 0.5
     changed[6:18, 14:26] = False
     assert not changed.any()
     np.testing.assert_array_equal(np.array(Image.open(BytesIO(encode(picture)))), picture)
-    # By default seven tenths of the colour, over an image that keeps 0.35 of its own.
-    mixed = overlay(image, values, tokens)
-    full = overlay(image, values, tokens, opacity=1)
+    # A flat overlay: the same share of the colour everywhere.
+    mixed = overlay(image, values, tokens, Look(opacity=0.7, blend='flat'))
+    full = overlay(image, values, tokens, Look(opacity=1, blend='flat'))
     assert np.abs(mixed - (0.3 * bare.astype(float) + 0.7 * full)).max() < 1.01
     luma = image @ np.array([0.299, 0.587, 0.114])
     assert np.abs(bare - (0.35 * image + 0.65 * luma[..., None])).max() < 0.51
+
+
+def test_opacity_follows_the_value(image):
+    """No attention leaves the photograph as it is; by hand for every pixel."""
+    tokens = Tokens(('cls',), (5, 8), (40, 60), (8, 8))
+    values = np.random.default_rng(1).random((5, 8))
+    values[:, 4:] = 0
+    picture = overlay(image, values, tokens, Look(opacity=0.8))
+    np.testing.assert_array_equal(picture[:, 40:], grey(image).round()[:, 40:].astype(np.uint8))
+    scaled = at_image(values, tokens, (40, 60)) / values.max()
+    colours = 255 * matplotlib.colormaps['inferno'](scaled)[..., :3]
+    weight = 0.8 * scaled[..., None]
+    expected = grey(image) * (1 - weight) + colours * weight
+    assert np.abs(picture - expected).max() <= 1
+
+
+def test_clipping_keeps_an_outlier_from_hiding_the_rest():
+    values = np.linspace(0, 1, 100).reshape(10, 10)
+    values[3, 3] = 50
+    assert normalise(values).flatten()[-1] < 0.03
+    clipped = normalise(values, clip=98)
+    low, high = map_range(values, 98)
+    assert (low, high) == (0, pytest.approx(np.percentile(values, 98)))
+    np.testing.assert_allclose(clipped, np.minimum(values / high, 1))
+    assert clipped[3, 3] == 1
+    # A map with a single cell above the rest still shows it.
+    single = np.zeros((10, 10))
+    single[2, 2] = 1
+    np.testing.assert_array_equal(normalise(single, clip=90), single)
+
+
+@pytest.mark.parametrize(
+    ('look', 'message'),
+    [
+        (Look(threshold=2), '`threshold` 2 is not between 0 and 1'),
+        (Look(opacity=-1), '`opacity` -1 is not'),
+        (Look(clip=10), '`clip` 10 is not a percentile between 50 and 100'),
+        (Look(blend='x'), '`blend` x is not one of value, flat'),
+    ],
+)
+def test_looks_that_cannot_be_drawn(look, message):
+    with pytest.raises(UserError, match=message):
+        look.check()
+
+
+def test_a_grid_far_from_the_trained_one_is_said(subject):
+    """Positions for 4 × 4 patches: 94 × 63 are far, twice as many per side are not."""
+    assert subject.grid_warning([(8, 8), (4, 12)]) is None
+    text = subject.grid_warning([(5, 5), (94, 63), (40, 40)])
+    assert 'sees 94 × 63 patches, but its positions are for 4 × 4: a factor of 23.5' in text
+    assert text.endswith('at `size` 32x32.')
+    assert subject.grid_warning([(1, 4)]) is not None
 
 
 def test_images_are_found_and_read(tmp_path, image):
@@ -297,15 +363,6 @@ def test_images_as_the_model_sees_them(image):
     assert resize(image, (16, 8)).shape == (16, 8, 3)
     assert resize(image, None) is image
     assert resize(image, image.shape[:2]) is image  # not resampled
-
-
-def test_result_files(tmp_path):
-    path = write_json(
-        tmp_path / 'new' / 'a.json', {'x': np.float32(1 / 3), 'y': [np.nan, np.int64(2)]}
-    )
-    assert re.sub(r'\s', '', path.read_text()) == '{"x":0.3333333,"y":[null,2]}'
-    path = write_csv(tmp_path / 'a.csv', ['p', 'q'], [(1, np.inf), ('a,b', 0.5)])
-    assert path.read_text() == 'p,q\n1,\n"a,b",0.5\n'
 
 
 def test_records_are_of_these_models_sizes_and_percentiles():

@@ -15,15 +15,18 @@ from timm.models.vision_transformer import VisionTransformer
 
 from cb_mm.attention import capture, measure, scale_statistics
 from cb_mm.attention import statistics as statistics_module
+from cb_mm.attention.layer_statistics import Running
 from cb_mm.attention.measures import (
     bound,
     bridged_distance,
+    broadcast_share,
     coordinates,
     entropy,
     keys_for_mass,
     prefix_mass,
+    strongest,
+    value_at_sink,
 )
-from cb_mm.attention.statistics import Running
 from cb_mm.attention.summary import COLUMNS, ModelSummary, record_of
 from cb_mm.attention.tokens import Tokens
 from cb_mm.models import ViTCB
@@ -138,6 +141,21 @@ def test_sorting_with_several_threads(monkeypatch):
     assert keys_for_mass(rows.clone()).flatten().tolist() == pytest.approx(expected)
 
 
+def test_sinks_of_known_attention():
+    """One key that takes all, and none that does."""
+    values = torch.tensor([[3.0, 4.0], [1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
+    norms = values.norm(dim=-1)
+    sink, even = torch.zeros(4, 4), torch.full((4, 4), 0.25)
+    sink[:, 0] = 1
+    assert strongest(sink.mean(0)).item() == 1
+    assert strongest(even.mean(0), share=0.5).item() == pytest.approx(0.5)
+    assert value_at_sink(sink.mean(0), norms).item() == pytest.approx(5 / 1.75)
+    for rows, share in ((sink, 1.0), (even, 1.0), (torch.eye(4), 41 / 108)):
+        outputs = rows @ values  # the identity: (3, 4), (1, 0), (0, 1), (0, 0)
+        found = broadcast_share(outputs.sum(0), outputs.square().sum(), 4)
+        assert found.item() == pytest.approx(share)
+
+
 def test_prefix_mass():
     rows = random_rows(6, 14)
     tokens = tokens_of(3, 4, prefix=2)
@@ -163,13 +181,16 @@ def test_a_layer_measured_is_its_whole_map_measured(model, monkeypatch):
     found = []
 
     def consume(layer):
-        found.append((measure(layer, percentiles=(15, 50)), layer.full().double().numpy()))
+        values = layer.values.double().numpy()
+        found.append((measure(layer, percentiles=(15, 50)), layer.full().double().numpy(), values))
 
     with torch.no_grad(), capture(model, consume):
         model(torch.randn(2, 3, 24, 40))
     assert len(found) == 2
-    for measured, maps in found:
+    for measured, maps, values in found:
         tokens = measured.tokens
+        received, outputs = maps.mean(2), np.einsum('bhij,bhjd->bhid', maps, values)
+        norms, sink = np.linalg.norm(values, axis=-1), received.argmax(-1)
         assert (tokens.grid, tokens.prefix) == ((3, 5), ('cls', 'reg0', 'reg1'))
         assert measured.bound == pytest.approx(math.log(18))
         entropies = stats.entropy(maps, axis=-1)
@@ -182,12 +203,21 @@ def test_a_layer_measured_is_its_whole_map_measured(model, monkeypatch):
             'sparsity': [[np.mean([brute_keys(r, 0.9) for r in m]) for m in h] for h in maps],
             'distance': [[brute_distance(m, tokens)[0] for m in image] for image in maps],
             'reach': [[brute_distance(m, tokens)[1] for m in image] for image in maps],
+            'sink_mass': received.max(-1),
+            'top_keys_mass': np.sort(received, -1)[..., -1:].sum(-1),  # 1 % of 18 keys is one
+            'sink_value': [
+                [norms[b, h, sink[b, h]] / norms[b, h].mean() for h in range(3)] for b in range(2)
+            ],
+            'broadcast': [
+                [np.sum(o.mean(0) ** 2) / np.mean(np.sum(o**2, -1)) for o in image]
+                for image in outputs
+            ],
         }
         assert measured.heads.keys() == expected.keys()
-        for name, values in expected.items():
-            np.testing.assert_allclose(measured.heads[name], values, rtol=2e-4, err_msg=name)
+        for name, numbers in expected.items():
+            np.testing.assert_allclose(measured.heads[name], numbers, rtol=2e-4, err_msg=name)
             if '_p' not in name:
-                np.testing.assert_allclose(measured.whole[name], np.mean(values, -1), rtol=2e-4)
+                np.testing.assert_allclose(measured.whole[name], np.mean(numbers, -1), rtol=2e-4)
         whole = np.percentile(entropies.reshape(2, -1), 15, axis=-1)
         np.testing.assert_allclose(measured.whole['entropy_p15'], whole, rtol=2e-4)
 
@@ -260,7 +290,7 @@ def test_summary_over_images(model):
     assert mean[1] == pytest.approx(values.mean())
     assert half[1] == pytest.approx(stats.sem(values.mean(1)) * stats.t.ppf(0.975, 2))
     rows = list(summary.rows())
-    assert len(rows) == 2 * 8 * (1 + 3)
+    assert len(rows) == 2 * 12 * (1 + 3)
     row = next(r for r in rows if r[1:4] == (1, 2, 'entropy'))
     assert dict(zip(COLUMNS, row, strict=True))['mean'] == pytest.approx(values[:, 2].mean())
     assert summary.as_dict()['layers'][1]['heads']['entropy']['mean'] == pytest.approx(

@@ -1,5 +1,5 @@
-"""Moved to cb_mm.datasets.checks.report."""
+"""Moved to cb_mm.datasets.checks.findings."""
 
 from cb_mm._old_names import moved
 
-moved(__name__, 'cb_mm.datasets.checks.report')
+moved(__name__, 'cb_mm.datasets.checks.findings')

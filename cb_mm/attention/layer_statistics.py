@@ -16,6 +16,7 @@ from torch import nn
 from ..evaluation.interval import standard_errors
 from .capture import LayerAttention
 from .measures import bound, bridged_distance, entropy, keys_for_mass, prefix_mass
+from .sinks import Sinks
 from .tokens import Tokens
 
 #: What every measure means, for tables and help.
@@ -26,6 +27,10 @@ MEANINGS = {
     'reach': 'distance that the attention of a spatial token bridges, in image sides',
     'prefix_mass': 'share of a row on class, distillation and register tokens, mean over all rows',
     'sparsity': 'share of the keys that hold 90 % of a row, mean over rows',
+    'sink_mass': 'share of all attention on the strongest key',
+    'top_keys_mass': 'share of all attention on the strongest 1 % of the keys, at least one',
+    'sink_value': 'norm of the value at the strongest key over the mean norm of all values',
+    'broadcast': 'share of the output that is the same for all queries, |mean o_i|² / mean |o_i|²',
 }
 
 #: Sorting is the most expensive measure. Beyond this many rows, 'sparsity' is the mean over about
@@ -80,14 +85,16 @@ def measure(
     def add(name: str, values: torch.Tensor) -> None:
         sums[name] += values.sum(-1, dtype=torch.float64).cpu()
 
+    sinks = Sinks(layer)
     step = max(tokens.count // SPARSITY_ROWS, 1)
     sampled = len(range(0, tokens.count, step))
     for which, rows in layer.chunks():
-        values = entropy(rows)
-        entropies[..., which] = values.cpu()
-        add('entropy', values)
+        nats = entropy(rows)
+        entropies[..., which] = nats.cpu()
+        add('entropy', nats)
         add('prefix_mass', prefix_mass(rows, tokens))
         add('reach', bridged_distance(rows, which, tokens))
+        sinks.add(rows)
         some = rows[..., -which.start % step :: step, :]
         add('sparsity', keys_for_mass(some, mass))  # the last one: it may sort in place
     cells = tokens.grid[0] * tokens.grid[1]
@@ -97,6 +104,7 @@ def measure(
     sums['reach'] /= cells
     # A mean over the cells * (cells - 1) ordered pairs; a single cell has none.
     sums['distance'] = sums['reach'] / max(cells - 1, 1)
+    sums.update({name: found.double().cpu() for name, found in sinks.measures().items()})
     place = tokens.class_token
     sums['class_entropy'] = (
         torch.full((batch, heads), torch.nan) if place is None else entropies[..., place].double()
