@@ -31,18 +31,19 @@ def _register() -> None:
     mmcv_ops.install()
     mmpretrain_guard.install()
     from . import corruption, models, robustness  # noqa: F401
+    from .attention import hook  # noqa: F401
     from .datasets.samplers import replay  # noqa: F401
     from .engine import hooks  # noqa: F401
-    from .engine.optim import bfloat16, layer_decay  # noqa: F401
+    from .engine.optim import half_precision, layer_decay  # noqa: F401
 
 
 def __getattr__(name: str) -> object:
     if not name.startswith('__') and _failure is not None:
         raise _failure
     if name in ('add_context_broadcast', 'remove_context_broadcast'):
-        from .models.broadcast import insert as insertion
+        from .models.broadcast import insert
 
-        return getattr(insertion, name)
+        return getattr(insert, name)
     raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
 
 

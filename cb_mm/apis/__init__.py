@@ -2,13 +2,11 @@
 
 Nothing is printed unless ``verbose`` is set, a ``Config`` is never changed, and every function
 returns an object with the figures as fields and ``save(dir)`` for the files that the tools write.
-Importing this package switches `cb_mm.safe_io` on.
+During a call `cb_mm.safe_io` is on; afterwards the process is as it was before.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
-
-from .. import safe_io  # noqa: F401
 
 if TYPE_CHECKING:
     from .attention import (
@@ -18,8 +16,11 @@ if TYPE_CHECKING:
         visualize_attention,
     )
     from .benchmarking import BenchmarkReport, benchmark
+    from .gpu_check.checking import GpuReport, check_gpu
     from .onnx import OnnxExport, export_onnx
+    from .prediction import Prediction, Predictions, predict
     from .robustness import RobustnessReport, evaluate_robustness
+    from .sharing import SharedModel, load_from_hub, push_to_hub
     from .training import TrainingRun, train
 
 #: Where each name comes from; imported on demand, so that one function does not wait for all.
@@ -27,13 +28,21 @@ _HOMES = {
     'AttentionPictures': 'attention',
     'AttentionSummary': 'attention',
     'BenchmarkReport': 'benchmarking',
+    'GpuReport': 'gpu_check.checking',
     'OnnxExport': 'onnx',
+    'Prediction': 'prediction',
+    'Predictions': 'prediction',
     'RobustnessReport': 'robustness',
+    'SharedModel': 'sharing',
     'TrainingRun': 'training',
     'attention_statistics': 'attention',
     'benchmark': 'benchmarking',
+    'check_gpu': 'gpu_check.checking',
     'evaluate_robustness': 'robustness',
     'export_onnx': 'onnx',
+    'load_from_hub': 'sharing',
+    'predict': 'prediction',
+    'push_to_hub': 'sharing',
     'train': 'training',
     'visualize_attention': 'attention',
 }
@@ -42,13 +51,21 @@ __all__ = [
     'AttentionPictures',
     'AttentionSummary',
     'BenchmarkReport',
+    'GpuReport',
     'OnnxExport',
+    'Prediction',
+    'Predictions',
     'RobustnessReport',
+    'SharedModel',
     'TrainingRun',
     'attention_statistics',
     'benchmark',
+    'check_gpu',
     'evaluate_robustness',
     'export_onnx',
+    'load_from_hub',
+    'predict',
+    'push_to_hub',
     'train',
     'visualize_attention',
 ]

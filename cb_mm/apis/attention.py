@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from mmengine.config import Config
 from torch import nn
 
-from ..attention.analysis import AnalysisOptions, ModelChoice, analyze, table
+from ..attention.analysis import AnalysisOptions, analyze, table
+from ..attention.notes import Notes
+from ..attention.options import AttentionOptions, ModelChoice
 from ..attention.summary import ModelSummary
 from ..attention.visualization import VisualizationOptions, visualize
 from ..errors import UserError
-from .calls import api, files_in, save_files
+from .calls import api, files_in, options_from, save_files
 
 Source: TypeAlias = nn.Module | Config | str | Path
 Images = str | Path | Sequence[str | Path]
+Options = TypeVar('Options', bound=AttentionOptions)
 
 
 @dataclass
@@ -29,10 +33,12 @@ class AttentionSummary:
     Attributes:
         models: One summary each; ``by_depth('entropy')`` gives means and intervals.
         files: Everything that the tool writes, by path.
+        warnings: What to know before believing it, such as a grid far from the pre-training's.
     """
 
     models: list[ModelSummary]
     files: dict[str, bytes] = field(repr=False)
+    warnings: list[str] = field(default_factory=list)
 
     def table(self) -> str:
         """Return entropy, distance and sparsity by layer, as text."""
@@ -50,10 +56,12 @@ class AttentionPictures:
     Attributes:
         files: Everything that the tool writes, by path.
         paths: Where the files are; empty for a call without ``out``.
+        warnings: As in `AttentionSummary`; also classes that a model does not predict.
     """
 
     files: dict[str, bytes] = field(repr=False)
     paths: list[Path]
+    warnings: list[str] = field(default_factory=list)
 
     def save(self, folder: str | Path) -> list[Path]:
         """Write the figures, the numbers, and the pages to explore."""
@@ -109,25 +117,11 @@ def attention_statistics(
         UserError: Something that the caller can fix; also an image that cannot be read, after all
             others are measured.
     """
-    with tempfile.TemporaryDirectory(prefix='cb_mm_') as temporary:
-        folder = Path(temporary if out is None else out)
-        options = AnalysisOptions(
-            _choices(model_or_config, checkpoint, compare, names),
-            _images(images),
-            folder,
-            size=size,
-            limit=limit,
-            percentiles=percentiles,
-            references=references,
-            formats=formats,
-            device=device,
-            overwrite=overwrite,
-            trust=trust_checkpoint,
-            normalization=normalization,
-            allow_mismatch=allow_mismatch,
-        )
-        models = analyze(options, sys.stderr if verbose else None)
-        return AttentionSummary(models, files_in(folder))
+    with _options(AnalysisOptions, locals()) as options:
+        console = sys.stderr if verbose else None
+        notes = Notes(console)
+        models = analyze(options, console, notes)
+        return AttentionSummary(models, files_in(options.out), list(notes))
 
 
 @api
@@ -143,6 +137,10 @@ def visualize_attention(
     query: str = VisualizationOptions.query,
     threshold: float = VisualizationOptions.threshold,
     opacity: float = VisualizationOptions.opacity,
+    clip: float = VisualizationOptions.clip,
+    blend: str = VisualizationOptions.blend,
+    rollout: bool = VisualizationOptions.rollout,
+    classes: Sequence[str | int] = VisualizationOptions.classes,
     html: bool = VisualizationOptions.html,
     size: tuple[int, int] | None = None,
     out: str | Path | None = None,
@@ -166,7 +164,11 @@ def visualize_attention(
         heads: From 0; all by default.
         query: Whose attention: 'cls', 'mean' of all patches, or the patch at a pixel, 'X,Y'.
         threshold: Do not draw what is below it; every map goes from 0 to 1.
-        opacity: Of the map over the image.
+        opacity: Of the strongest colour over the image.
+        clip: Percentile of a map that is drawn as 1; 100 is its largest value.
+        blend: 'value': the opacity follows the value; 'flat': the same everywhere.
+        rollout: Also draw attention rollout through all layers.
+        classes: Segmentation classes, by name or number, whose relevance is drawn.
         html: Also write a page to explore.
         size: Height and width to which every image is resized.
         out: Folder for the results; by default they are in memory.
@@ -182,28 +184,26 @@ def visualize_attention(
         UserError: Something that the caller can fix; also an image that cannot be read, after all
             others are drawn.
     """
-    with tempfile.TemporaryDirectory(prefix='cb_mm_') as temporary:
-        folder = Path(temporary if out is None else out)
-        options = VisualizationOptions(
-            _choices(model_or_config, checkpoint, compare, names),
-            _images(images),
-            folder,
-            layers=layers,
-            heads=heads,
-            query=query,
-            threshold=threshold,
-            opacity=opacity,
-            html=html,
-            size=size,
-            formats=formats,
-            device=device,
-            trust=trust_checkpoint,
-            normalization=normalization,
-            allow_mismatch=allow_mismatch,
-        )
-        paths = visualize(options, sys.stderr if verbose else None)
-        files = {str(path.relative_to(folder)): path.read_bytes() for path in paths}
-        return AttentionPictures(files, [] if out is None else paths)
+    with _options(VisualizationOptions, locals()) as options:
+        console = sys.stderr if verbose else None
+        notes = Notes(console)
+        paths = visualize(options, console, notes)
+        files = {str(path.relative_to(options.out)): path.read_bytes() for path in paths}
+        return AttentionPictures(files, [] if out is None else paths, list(notes))
+
+
+@contextlib.contextmanager
+def _options(kind: Callable[..., Options], given: Mapping[str, Any]) -> Iterator[Options]:
+    """Yield the options of a call; a folder that it does not name is there for the block alone."""
+    models = _choices(
+        *(given[key] for key in ('model_or_config', 'checkpoint', 'compare', 'names'))
+    )
+    images = _images(given['images'])
+    with contextlib.ExitStack() as stack:
+        out = given['out']
+        if out is None:
+            out = stack.enter_context(tempfile.TemporaryDirectory(prefix='cb_mm_'))
+        yield options_from(kind, given, models=models, images=images, out=Path(out))
 
 
 def _choices(
@@ -212,12 +212,12 @@ def _choices(
     pairs = [(source, checkpoint)]
     if isinstance(compare, (tuple, list)):
         if len(compare) != 2:
-            raise UserError('--compare: give a config and its checkpoint, or a built model.')
+            raise UserError('`compare`: give a config and its checkpoint, or a built model.')
         pairs.append((compare[0], compare[1]))
     elif compare is not None:
         pairs.append((compare, None))
     if names is not None and len(names) != len(pairs):
-        raise UserError(f'--names: give {len(pairs)}, one for each model.')
+        raise UserError(f'`names`: give {len(pairs)}, one for each model.')
     called: Sequence[str | None] = names or [None] * len(pairs)
     return [ModelChoice(*pair, name) for pair, name in zip(pairs, called, strict=True)]
 
@@ -225,5 +225,5 @@ def _choices(
 def _images(images: Images) -> list[str | Path]:
     found = [images] if isinstance(images, (str, Path)) else list(images)
     if not found:
-        raise UserError('--images: give files or folders.')
+        raise UserError('`images`: give files or folders.')
     return found

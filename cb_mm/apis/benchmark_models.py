@@ -18,13 +18,18 @@ from mmengine.structures import InstanceData, PixelData
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from ..config.explain import building
-from ..engine.acceleration import compile_parts, prepare_autocast, use_channels_last
+from ..config.explain import explaining_build_errors
+from ..engine.acceleration import compile_parts, use_channels_last
+from ..engine.optim.precision import PRECISIONS, Precision, choose_precision
 from ..errors import UserError
 from . import benchmark_report as benchmark
 
 #: Ways to run a model with the same or nearly the same result; tool option -> label.
-VARIANTS = {'channels_last': 'channels last', 'bf16': 'bf16 autocast', 'compile': 'torch.compile'}
+VARIANTS = {
+    'channels_last': 'channels last',
+    **{name: name for name in PRECISIONS},
+    'compile': 'torch.compile',
+}
 
 
 @dataclass
@@ -35,22 +40,23 @@ class Subject:
     model: nn.Module
     images: Tensor
     samples: list[Any]
-    bf16: bool = False
+    precision: Precision | None = None
 
     def forward(self) -> Any:
         """Predict in eval mode, resized to the image as in testing."""
         self.model.eval()
-        with torch.no_grad(), self._autocast():
+        with torch.no_grad(), self._products(), self._autocast():
             return self.model(self.images, copy.deepcopy(self.samples), mode='predict')
 
     def train_step(self) -> None:
         """Run forward, losses, backward, and a step of AdamW that does not change the weights."""
         self.model.train()
         optimizer = self._optimizer()
-        with self._autocast():
-            losses = self.model(self.images, self.samples, mode='loss')
-            loss, _ = self.model.parse_losses(losses)
-        loss.backward()
+        with self._products():
+            with self._autocast():
+                losses = self.model(self.images, self.samples, mode='loss')
+                loss, _ = self.model.parse_losses(losses)
+            loss.backward()
         optimizer.step()
         optimizer.zero_grad()
 
@@ -59,7 +65,7 @@ class Subject:
         if len(self.images) == 1 and any(isinstance(m, _BatchNorm) for m in self.model.modules()):
             raise UserError(
                 f'{self.name} has batch norms, which can fail in a training step on one image; '
-                'measure it with --batch 2 or more.'
+                'measure it with `batch` 2 or more.'
             )
 
     def output(self) -> Tensor | None:
@@ -67,14 +73,15 @@ class Subject:
         if not hasattr(self.model, 'decode_head'):
             return None
         self.model.eval()
-        with torch.no_grad(), self._autocast():
+        with torch.no_grad(), self._products(), self._autocast():
             features = self.model.extract_feat(self.images)
             return self.model.decode_head.forward(features).float()
 
+    def _products(self) -> contextlib.AbstractContextManager:
+        return self.precision.products() if self.precision else contextlib.nullcontext()
+
     def _autocast(self) -> contextlib.AbstractContextManager:
-        if not self.bf16:
-            return contextlib.nullcontext()
-        return torch.autocast(self.images.device.type, torch.bfloat16)
+        return self.precision.autocast() if self.precision else contextlib.nullcontext()
 
     def _optimizer(self) -> torch.optim.Optimizer:
         if not hasattr(self, '_kept_optimizer'):
@@ -94,8 +101,8 @@ def build_subject(
     from mmengine.registry import MODELS
 
     torch.manual_seed(0)
-    with building(config):
-        model = MODELS.build(ConfigDict(_without_weights(config.model.to_dict())))
+    with explaining_build_errors(config):
+        model = MODELS.build(ConfigDict(without_weights(config.model.to_dict())))
     model = revert_sync_batchnorm(model)
     return subject_of(model.to(get_device()), name, size, batch, variant)
 
@@ -110,23 +117,22 @@ def subject_of(
     samples = [make(model, size, index).to(device) for index in range(batch)]
     if variant == 'channels_last':
         use_channels_last(model)
-    elif variant == 'bf16':
-        prepare_autocast()
     elif variant == 'compile':
         compile_parts(model)
+    precision = choose_precision(variant) if variant in PRECISIONS else None
     label = f'{name}, {VARIANTS[variant]}' if variant else name
-    return Subject(label, model, images, samples, bf16=variant == 'bf16')
+    return Subject(label, model, images, samples, precision)
 
 
-def _without_weights(cfg: Any) -> Any:
+def without_weights(cfg: Any) -> Any:
     """Remove the loading of weights: speed does not depend on them."""
     if isinstance(cfg, dict):
         return {
-            key: _without_weights(value)
+            key: without_weights(value)
             for key, value in cfg.items()
             if not (key == 'init_cfg' and 'checkpoint' in str(value)) and key != 'pretrained'
         }
-    return [_without_weights(value) for value in cfg] if isinstance(cfg, list) else cfg
+    return [without_weights(value) for value in cfg] if isinstance(cfg, list) else cfg
 
 
 def _segmentation_sample(model: nn.Module, size: tuple[int, int], index: int) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
-import json
 import os
 import platform
 import statistics
@@ -21,6 +20,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from ..fileio.atomic import write_atomically
+from ..fileio.result_files import write_json
 
 _LIBRARIES = ('torch', 'timm', 'numpy', 'mmengine', 'mmcv', 'mmsegmentation', 'mmdet')
 _OTHER_NAMES = {'mmcv': ('mmcv-lite',), 'mmdet': ('onedl-mmdetection',)}
@@ -236,7 +236,7 @@ def write_results(rows: Sequence[Row], about: Mapping[str, Any], out: str | Path
     out.mkdir(parents=True, exist_ok=True)
     content = {'machine': machine(), **about, 'rows': [asdict(row) for row in rows]}
     files = [out / f'benchmark.{end}' for end in ('json', 'md', 'png')]
-    write_atomically(files[0], json.dumps(content, indent=1) + '\n')
+    write_json(files[0], content)
     write_atomically(files[1], table(rows))
     write_atomically(files[2], bar_chart(rows))
     return files

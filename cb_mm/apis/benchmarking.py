@@ -13,6 +13,7 @@ from mmengine.config import Config
 from torch import nn
 
 from ..config.loading import config_name, load_config
+from ..engine.optim.precision import PRECISIONS
 from ..errors import UserError
 from .benchmark_models import VARIANTS, Subject, build_subject, compare, subject_of
 from .benchmark_report import Row, table, write_results
@@ -51,6 +52,7 @@ def benchmark(
     repeats: int = 7,
     train: bool = False,
     channels_last: bool = False,
+    precision: Sequence[str] = (),
     bf16: bool = False,
     compile: bool = False,
     threads: int | None = None,
@@ -68,7 +70,8 @@ def benchmark(
         repeats: Turns.
         train: Also measure a training step.
         channels_last: Also measure every model in the channels-last memory format.
-        bf16: Also under bfloat16 autocast.
+        precision: Also in each of these: 'fp32', 'tf32', 'bf16', 'fp16'.
+        bf16: Short for ``precision=['bf16']``.
         compile: Also under torch.compile.
         threads: Of torch; torch's default if not given.
         cfg_options: Changes to all configs.
@@ -89,8 +92,11 @@ def benchmark(
         one if isinstance(one, nn.Module) else load_config(one, cfg_options)
         for one in models_or_configs
     ]
-    wanted = {'channels_last': channels_last, 'bf16': bf16, 'compile': compile}
-    variants = [None, *(key for key in VARIANTS if wanted[key])]
+    for name in precision:
+        if name not in PRECISIONS:
+            raise UserError(f'`precision` {name} is not one of {", ".join(PRECISIONS)}.')
+    switches = {'channels_last': channels_last, 'bf16': bf16, 'compile': compile}
+    variants = [None, *(key for key in VARIANTS if key in precision or switches.get(key))]
     names = _names(sources)
     subjects = [
         _subject(source, name, (size[0], size[1]), batch, variant)

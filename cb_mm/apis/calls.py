@@ -4,81 +4,67 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import inspect
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from torch import nn
-
+from ..checkpoints.mmengine_files import safe_files
 from ..config import restricted
-from ..errors import UserError
 from ..fileio.atomic import write_atomically
-from ..robustness.console_log import quiet
+from ..robustness.console_log import quiet_console
+from .host_process import unchanged_modes, unchanged_process, unchanged_settings
 
 P = ParamSpec('P')
 R = TypeVar('R')
-
-#: Options of the tools that have another name in Python.
-_PARAMETERS = {
-    'corruption': 'corruptions',
-    'format': 'formats',
-    'reference': 'references',
-    'allow_broadcast_mismatch': 'allow_mismatch',
-}
+T = TypeVar('T')
 
 
 def api(function: Callable[P, R]) -> Callable[P, R]:
-    """Make a function of the Python interface: silent, with errors that name its parameters.
+    """Make a function of the Python interface: silent, and the process is then as it was before.
 
     ``verbose`` lets it print; ``safe_config`` lets it refuse configs that hold more than data.
     """
-    names = inspect.signature(function).parameters.keys()
+    return _call(function, unchanged_process)
 
+
+def training_api(function: Callable[P, R]) -> Callable[P, R]:
+    """Make a function as `api` does, whose Runner lives on with what mmengine keeps for it."""
+    return _call(function, unchanged_settings)
+
+
+def _call(
+    function: Callable[P, R], unchanged: Callable[[], contextlib.AbstractContextManager]
+) -> Callable[P, R]:
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        silence = contextlib.nullcontext() if kwargs.get('verbose') else quiet(keep=False)
-        if kwargs.get('safe_config'):
-            restricted.enable()
-        with naming_parameters(names), silence, unchanged_modes([*args, *kwargs.values()]):
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(unchanged())
+            if not kwargs.get('verbose'):
+                stack.enter_context(quiet_console(keep=False))
+            stack.enter_context(restricted.only_data(bool(kwargs.get('safe_config'))))
+            stack.enter_context(safe_files())
+            stack.enter_context(unchanged_modes([*args, *kwargs.values()]))
             return function(*args, **kwargs)
 
     return call
 
 
-@contextlib.contextmanager
-def naming_parameters(names: Any) -> Iterator[None]:
-    """Let a UserError within the block name parameters, where a tool would name options."""
-    try:
-        yield
-    except UserError as error:
-        error.on_command_line = str(error)
-        error.args = (for_python(str(error), names),)
-        raise
+def options_from(kind: Callable[..., T], given: Mapping[str, Any], **more: Any) -> T:
+    """Return the options of a library call: those of ``given`` that it knows, and ``more``.
 
-
-@contextlib.contextmanager
-def unchanged_modes(values: Sequence[Any]) -> Iterator[None]:
-    """Put every part of the models among the values back into training or evaluation mode."""
-    models = [value for value in values if isinstance(value, nn.Module)]
-    before = {part: part.training for model in models for part in model.modules()}
-    try:
-        yield
-    finally:
-        for part, training in before.items():
-            part.training = training
-
-
-def for_python(message: str, names: Any) -> str:
-    """Replace '--work-dir' by 'work_dir', for every parameter in ``names``; keep commands."""
-
-    def parameter(found: re.Match[str]) -> str:
-        name = found[1].replace('-', '_')
-        name = _PARAMETERS.get(name, name)
-        return name if name in names and 'tools/' not in message[: found.start()] else found[0]
-
-    return re.sub(r'(?<![\w-])--([a-z][a-z-]*[a-z])', parameter, message)
+    Args:
+        kind: A dataclass whose fields have the names of parameters.
+        given: The parameters of a function, as ``locals()`` has them at its start.
+        more: What has no parameter of its name, or another value.
+    """
+    names = {one.name for one in fields(kind)}  # type: ignore[arg-type]
+    chosen = {
+        name: str(value) if isinstance(value, Path) else value
+        for name, value in given.items()
+        if name in names and name not in more
+    }
+    return kind(**chosen, **more)
 
 
 def files_in(folder: Path) -> dict[str, bytes]:

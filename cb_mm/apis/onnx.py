@@ -80,10 +80,10 @@ def export_onnx(
     if isinstance(model_or_config, nn.Module):
         for name, value in (('checkpoint', checkpoint), ('normalization', normalization)):
             if value is not None:
-                raise UserError(f'--{name}: the model is built, and keeps what it has.')
+                raise UserError(f'`{name}`: the model is built, and keeps what it has.')
         segmentor = copy.deepcopy(model_or_config).cpu()
     elif checkpoint is None:
-        raise UserError('--checkpoint is missing: a config has no weights.')
+        raise UserError('`checkpoint` is missing: a config has no weights.')
     else:
         config = load_config(model_or_config, cfg_options)
         set_normalization(config, normalization, str(checkpoint), trust_checkpoint)

@@ -18,10 +18,10 @@ from torch.utils.data import DataLoader
 
 from ..config.loading import load_config
 from ..errors import UserError
-from ..fileio.json_lines import parse_json
+from ..fileio.result_files import read_json
 from ..robustness.given import config_of, describe_data, describe_metrics
 from ..robustness.sweep import SweepOptions, sweep
-from .calls import api, files_in, save_files
+from .calls import api, files_in, options_from, save_files
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class RobustnessReport:
         """Pass -> image -> metric -> score in per cent; None where an image has none."""
         found = {}
         for name, content in self.files.items():
-            if name.startswith('scores/'):
+            if name.startswith('scores/') and name.endswith('.csv'):
                 rows = csv.DictReader(io.StringIO(content.decode()))
                 found[Path(name).name.removesuffix('.csv')] = {
                     row.pop('image'): {key: _number(value) for key, value in row.items()}
@@ -123,8 +123,10 @@ def evaluate_robustness(
     test_set: str | None = None,
     save_corrupted: str | Path | None = None,
     show_dir: str | Path | None = None,
+    html: bool = False,
     cache_mb: int = SweepOptions.cache_mb,
     cfg_options: Sequence[str] = (),
+    precision: str | None = None,
     amp: bool = False,
     channels_last: bool = False,
     compile: bool = False,
@@ -160,9 +162,11 @@ def evaluate_robustness(
         test_set: Another test set of the config: 'imagenet-v2', 'imagenet-real', 'imagenet-a'.
         save_corrupted: Folder for the corrupted images.
         show_dir: Folder for predictions drawn over the images.
+        html: Also write ``report.html``, one page with tables, curves and the worst images.
         cache_mb: Maximum memory for decoded images, in MiB per process.
         cfg_options: Changes to the config, such as 'test_dataloader.batch_size=4'.
-        amp: Half precision: float16 on GPU, bfloat16 on CPU.
+        precision: 'fp32', 'tf32', 'bf16' or 'fp16'; by default torch's settings, as upstream tests.
+        amp: Half precision: 'fp16' on GPU, 'bf16' on CPU.
         channels_last: The memory format that most convolutions prefer.
         compile: torch.compile for backbone, neck and heads.
         normalization: Mean and std of the images: 'imagenet', 'half', 'clip' or 'weights'.
@@ -179,33 +183,14 @@ def evaluate_robustness(
         UserError: Something that the caller can fix; it names the parameter or the file.
         Stopped: A signal asked for the end. What is finished is in ``out``.
     """
-    options = SweepOptions(
+    options = options_from(
+        SweepOptions,
+        locals(),
         config='',
-        checkpoint=checkpoint,
         corruption=corruptions,
-        severity=severity,
-        suite=suite,
-        fgsm=fgsm,
-        repeats=repeats,
-        seed=seed,
-        limit=limit,
+        data_loader=None,
+        metrics=None,
         out=None if out == 'auto' else out,
-        compare=compare,
-        data_root=None if data_root is None else str(data_root),
-        work_dir=None if work_dir is None else str(work_dir),
-        test_set=test_set,
-        save_corrupted=None if save_corrupted is None else str(save_corrupted),
-        show_dir=None if show_dir is None else str(show_dir),
-        cache_mb=cache_mb,
-        cfg_options=cfg_options,
-        amp=amp,
-        channels_last=channels_last,
-        compile=compile,
-        normalization=normalization,
-        launcher=launcher,
-        trust_checkpoint=trust_checkpoint,
-        allow_mismatch=allow_mismatch,
-        safe_config=safe_config,
     )
     _take(options, model_or_config, data_loader, metrics)
     console = sys.stdout if verbose else None
@@ -223,10 +208,10 @@ def _take(options: SweepOptions, source: Any, data_loader: Any, metrics: Any) ->
     if isinstance(source, nn.Module):
         for name in ('checkpoint', 'normalization'):
             if getattr(options, name) is not None:
-                raise UserError(f'--{name}: the model is built, and keeps what it has.')
+                raise UserError(f'`{name}`: the model is built, and keeps what it has.')
         options.model, config = source, config_of(source)
     elif options.checkpoint is None:
-        raise UserError('--checkpoint is missing: a config has no weights.')
+        raise UserError('`checkpoint` is missing: a config has no weights.')
     elif data_loader is None and metrics is None:
         options.config = source
         return
@@ -235,12 +220,12 @@ def _take(options: SweepOptions, source: Any, data_loader: Any, metrics: Any) ->
     describe_data(config, data_loader)
     options.data_loader = data_loader if isinstance(data_loader, DataLoader) else None
     options.metrics = describe_metrics(config, metrics)
-    for key, name in (('test_dataloader', 'data-loader'), ('test_evaluator', 'metrics')):
+    for key, name in (('test_dataloader', 'data_loader'), ('test_evaluator', 'metrics')):
         if not config.get(key):
-            raise UserError(f'--{name} is missing: a built model does not say what to test it on.')
+            raise UserError(f'`{name}` is missing: a built model does not say what to test it on.')
     options.config = config
 
 
 def _report(folder: Path, kept: Path | None) -> RobustnessReport:
-    results = parse_json((folder / 'results.json').read_bytes())
+    results = read_json(folder / 'results.json')
     return RobustnessReport(results, files_in(folder), kept)

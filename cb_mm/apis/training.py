@@ -16,7 +16,7 @@ from ..engine.hooks.checkpoint import checkpoints_in
 from ..engine.training import TrainOptions
 from ..engine.training import train as run_training
 from ..fileio.atomic import draft_of, write_atomically
-from .calls import api
+from .calls import options_from, training_api
 
 
 @dataclass
@@ -50,7 +50,7 @@ class TrainingRun:
         return written
 
 
-@api
+@training_api
 def train(
     config: str | Path | Config,
     *,
@@ -58,11 +58,15 @@ def train(
     init: str | Path | None = None,
     resume: str | Path | None = None,
     schedule: str | None = None,
+    iters: int | None = None,
+    epochs: int | None = None,
     work_dir: str | Path | None = None,
     data_root: str | Path | None = None,
     seed: int | None = None,
     cfg_options: Sequence[str] = (),
+    save_every: str | float | None = None,
     auto_scale_lr: bool = False,
+    precision: str | None = None,
     amp: bool = False,
     channels_last: bool = False,
     compile: bool = False,
@@ -84,12 +88,18 @@ def train(
         init: Weights that the backbone starts from: a file of any ViT layout or a timm model name.
         resume: A checkpoint to resume from, or 'auto' for the last complete one in ``work_dir``.
         schedule: One of the config's, such as '40k'.
+        iters: Another length of the schedule, in iterations: warm-up, decay, validation, logging
+            and checkpoints are scaled with it.
+        epochs: The same, for a config that counts epochs.
         work_dir: Where results go; by default ``work_dirs/CONFIG_SCHEDULE``.
         data_root: Folder of the data set, in place of the config's.
         seed: Of everything random, in place of the config's.
         cfg_options: Changes to the config, such as 'train_dataloader.batch_size=4'.
+        save_every: Save by the clock too: '30min', '2h', '90s' or seconds.
         auto_scale_lr: Scale the learning rate by batch / recipe's batch.
-        amp: Mixed precision: float16 on GPU, bfloat16 on CPU.
+        precision: 'fp32', 'tf32', 'bf16' or 'fp16'; by default 'tf32' on GPUs that have it, and
+            'fp32' elsewhere.
+        amp: Mixed precision: 'fp16' on GPU, 'bf16' on CPU.
         channels_last: The memory format that most convolutions prefer.
         compile: torch.compile for backbone, neck and heads.
         normalization: Mean and std of the images: 'imagenet', 'half', 'clip' or 'weights'.
@@ -107,32 +117,10 @@ def train(
 
     Raises:
         UserError: Something that the caller can fix; it names the parameter or the file.
+
+    The generators of the process are seeded, and the Runner stays mmengine's current one.
     """
-    runner = run_training(
-        TrainOptions(
-            config=config,
-            model=model,
-            init=None if init is None else str(init),
-            resume=None if resume is None else str(resume),
-            schedule=schedule,
-            work_dir=None if work_dir is None else str(work_dir),
-            data_root=None if data_root is None else str(data_root),
-            seed=seed,
-            cfg_options=cfg_options,
-            auto_scale_lr=auto_scale_lr,
-            amp=amp,
-            channels_last=channels_last,
-            compile=compile,
-            normalization=normalization,
-            skip_broken=skip_broken,
-            skip_nan=skip_nan,
-            logger=logger,
-            launcher=launcher,
-            trust_checkpoint=trust_checkpoint,
-            allow_mismatch=allow_mismatch,
-            safe_config=safe_config,
-        )
-    )
+    runner = run_training(options_from(TrainOptions, locals()))
     trained = unwrap(runner.model)
     scalars = runner.message_hub.log_scalars
     metrics = {

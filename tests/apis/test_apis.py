@@ -19,7 +19,6 @@ from cb_mm.apis import (
     train,
     visualize_attention,
 )
-from cb_mm.apis.calls import for_python
 from cb_mm.checkpoints.load_model import load_model
 from cb_mm.checkpoints.read import read_checkpoint
 from cb_mm.errors import UserError
@@ -32,8 +31,8 @@ NO_WORKERS = [
 
 
 @pytest.fixture(scope='module')
-def small(tmp_path_factory, scenes) -> SmallModel:
-    return SmallModel(tmp_path_factory.mktemp('api'), 'seg', scenes.ade20k, own_labels=False)
+def small(seg) -> SmallModel:
+    return seg
 
 
 @pytest.fixture(scope='module')
@@ -60,7 +59,7 @@ def test_train_a_config(small, tmp_path, capfd):
     assert all(torch.equal(value, run.model.state_dict()[key]) for key, value in written.items())
     run.save(tmp_path / 'saved')
     assert names(tmp_path / 'saved') == {'seg.py', 'iter_6.pth'}
-    with pytest.raises(UserError, match=r'Pass resume .* another work_dir\.'):
+    with pytest.raises(UserError, match=r'Pass `resume` .* another `work_dir`\.'):
         train(config, work_dir=tmp_path / 'work', cfg_options=NO_WORKERS)
 
 
@@ -75,7 +74,7 @@ def test_train_a_built_model(small, tmp_path, capfd):
     assert run.model is model
     for name, parameter in model.named_parameters():
         assert torch.equal(parameter, start[name]), f'{name} was drawn again'
-    with pytest.raises(UserError, match=r'^init: the model is built'):
+    with pytest.raises(UserError, match=r'^`init`: the model is built'):
         train(config, model=model, init='x.pth', work_dir=tmp_path / 'other')
 
 
@@ -117,7 +116,7 @@ def test_attention_of_a_timm_model(image):
     one, two = (summary.by_depth('entropy')[0].tolist() for summary in found.models)
     assert len(one) == 2
     assert one == two
-    with pytest.raises(UserError, match=r'^size 64x64: .* takes only 224x224'):
+    with pytest.raises(UserError, match=r'^`size` 64x64: .* takes only 224x224'):
         attention_statistics(model, images=image, size=(64, 64))
 
 
@@ -183,18 +182,5 @@ def test_export(kind, small, tmp_path, capfd):
 
 
 def test_export_needs_weights(small, tmp_path):
-    with pytest.raises(UserError, match=r'^checkpoint is missing'):
+    with pytest.raises(UserError, match=r'^`checkpoint` is missing'):
         export_onnx(small.prepared(), out=tmp_path / 'x.onnx')
-
-
-@pytest.mark.parametrize(
-    ('message', 'shown'),
-    [
-        ('--limit 0: no', 'limit 0: no'),
-        ('pass --allow-broadcast-mismatch if so', 'pass allow_mismatch if so'),
-        ('--other stays, as no parameter', '--other stays, as no parameter'),
-        ('run tools/train.py CONFIG --limit 3', 'run tools/train.py CONFIG --limit 3'),
-    ],
-)
-def test_options_become_parameters(message, shown):
-    assert for_python(message, {'limit', 'allow_mismatch'}) == shown

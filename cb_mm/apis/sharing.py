@@ -1,0 +1,273 @@
+"""Sharing a trained model with its config and card: on the Hugging Face Hub or in a folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import HfApi, constants, snapshot_download
+from mmengine.config import Config
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from ..checkpoints.label_set import KEY, LabelSet
+from ..checkpoints.load_model import load_model
+from ..checkpoints.match import weights_in
+from ..checkpoints.provenance import Provenance
+from ..checkpoints.read import SAFETENSORS_META, read_checkpoint
+from ..checkpoints.sources import cache_alone_without_network
+from ..config import restricted
+from ..config.loading import dataset_configs, load_config
+from ..errors import MissingFile, UserError
+from ..fileio.atomic import draft_of, write_atomically
+from ..fileio.digests import content_digest
+from ..fileio.result_files import plain, write_json
+from ..robustness.results_file import read_results
+from .calls import api
+from .model_card import TASKS, CardFacts, model_card
+
+SCHEME = 'hf://'
+CONFIG, WEIGHTS, CARD, RESULTS = 'config.py', 'model.safetensors', 'README.md', 'results.json'
+_FILES = (CONFIG, WEIGHTS, CARD, RESULTS)
+#: Settings of one machine or run, which say nothing about the model.
+_LOCAL = ('work_dir', 'load_from', 'resume', 'launcher', 'auto_scale_lr')
+
+
+@dataclass
+class SharedModel:
+    """A model that was shared.
+
+    Attributes:
+        folder: Where its files are.
+        config: Read without running it.
+        checkpoint: Its weights.
+        card: The text of the model card.
+        address: On the Hub, or the folder.
+    """
+
+    folder: Path
+    config: Config = field(repr=False)
+    checkpoint: Path
+    card: str = field(repr=False)
+    address: str
+
+    def model(self) -> nn.Module:
+        """Build the model with its weights, in evaluation mode, with its config in ``cfg``."""
+        model = load_model(self.config, self.checkpoint)
+        model.cfg = self.config
+        return model
+
+    def save(self, folder: str | Path) -> list[Path]:
+        """Copy the files into another folder."""
+        return [
+            write_atomically(Path(folder) / name, (self.folder / name).read_bytes())
+            for name in _FILES
+            if (self.folder / name).is_file()
+        ]
+
+
+@api
+def push_to_hub(
+    config: str | Path | Config,
+    checkpoint: str | Path,
+    target: str | Path,
+    *,
+    results: str | Path | None = None,
+    data: str | None = None,
+    licence: str | None = None,
+    name: str | None = None,
+    public: bool = False,
+    token: str | None = None,
+    trust_checkpoint: bool = False,
+    safe_config: bool = False,
+    verbose: bool = False,
+) -> str:
+    """Share a trained model with its config and a model card.
+
+    Only weights and the record of how they were trained are shared: no optimizer state, no paths of
+    this machine.
+
+    Args:
+        config: What it was trained with.
+        checkpoint: Weights of exactly this model.
+        target: 'hf://OWNER/NAME' on the Hugging Face Hub, or a local folder.
+        results: ``results.json`` of a test of this checkpoint, for the scores in the card.
+        data: What it was trained on, in your words.
+        licence: Of the weights, such as 'apache-2.0'.
+        name: What to call it; by default after the config.
+        public: Make a new repository public; it is private by default.
+        token: Of the Hub; by default the one that ``huggingface-cli login`` has stored.
+        trust_checkpoint: Open a checkpoint with more than weights inside, which can run any code.
+        safe_config: Refuse a config that holds more than data.
+        verbose: Let mmengine and the Hub print.
+
+    Returns:
+        The address.
+
+    Raises:
+        UserError: Weights and config do not fit, the results are of another checkpoint, or the Hub
+            cannot be reached.
+    """
+    settings = load_config(config)
+    content = read_checkpoint(checkpoint, trust=trust_checkpoint)
+    model = load_model(settings, checkpoint, trust=trust_checkpoint)
+    scores = None if results is None else _results(results, checkpoint)
+    called = name or Path(settings.filename or 'model').stem
+    facts = _facts(called, settings, content, model)
+    facts.data, facts.licence, facts.results = data, licence, scores
+    repository = _repository(target)
+    with tempfile.TemporaryDirectory(prefix='cb_mm_') as temporary:
+        folder = Path(temporary if repository else target)
+        _write(folder, settings, content, facts)
+        if repository is None:
+            return str(folder)
+        hub = HfApi(endpoint=constants.ENDPOINT, token=token)
+
+        def upload() -> None:
+            hub.create_repo(repository, private=not public, exist_ok=True)
+            hub.upload_folder(
+                repo_id=repository, folder_path=folder, commit_message=f'Share {called}'
+            )
+
+        _reach(upload, f'{SCHEME}{repository} could not be written')
+    return f'{SCHEME}{repository}'
+
+
+@api
+def load_from_hub(
+    source: str | Path,
+    *,
+    revision: str | None = None,
+    token: str | None = None,
+    verbose: bool = False,
+) -> SharedModel:
+    """Fetch a shared model; its config is evaluated as data and never run.
+
+    Args:
+        source: 'hf://OWNER/NAME' on the Hugging Face Hub, or a local folder.
+        revision: Branch, tag or commit on the Hub.
+        token: For a private repository.
+        verbose: Let the Hub print.
+
+    Raises:
+        UserError: There is no such model, or it cannot be fetched.
+    """
+    repository = _repository(source)
+    folder = Path(source).expanduser()
+    if repository:
+
+        def fetch() -> str:
+            with cache_alone_without_network():
+                return snapshot_download(
+                    repository, revision=revision, token=token, allow_patterns=list(_FILES),
+                    endpoint=constants.ENDPOINT,
+                )  # fmt: skip
+
+        folder = Path(_reach(fetch, f'{SCHEME}{repository} could not be fetched'))
+    for name in (CONFIG, WEIGHTS):
+        if not (folder / name).is_file():
+            raise MissingFile(f'{source} is not a shared model: it has no {name}.')
+    card = folder / CARD
+    text = card.read_text(encoding='utf-8', errors='replace') if card.is_file() else ''
+    with restricted.only_data():
+        config = load_config(folder / CONFIG)
+    return SharedModel(folder, config, folder / WEIGHTS, text, str(source))
+
+
+def _repository(target: str | Path) -> str | None:
+    """Return OWNER/NAME of an address on the Hub; None for a folder."""
+    text = str(target)
+    if not text.startswith(SCHEME):
+        return None
+    name = text.removeprefix(SCHEME).strip('/')
+    if not re.fullmatch(r'[\w.-]{1,96}/[\w.-]{1,96}', name):
+        raise UserError(f'{text} is not an address such as {SCHEME}OWNER/NAME.')
+    return name
+
+
+def _reach(step: Callable[[], Any], failed: str) -> Any:
+    try:
+        return step()
+    except Exception as error:  # the Hub's client raises errors of several libraries
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise UserError(
+            f'{failed} ({lines[0]}). Check the name, the network and `token`; without a network, '
+            'give a local folder.'
+        ) from error
+
+
+def _results(path: str | Path, checkpoint: str | Path) -> dict[str, Any]:
+    results = read_results(path)
+    if results['identity'].get('checkpoint') != content_digest(Path(checkpoint).expanduser()):
+        raise UserError(
+            f'`results` {path} is of another checkpoint than {checkpoint}. Test this one.'
+        )
+    return results
+
+
+def _facts(name: str, config: Config, content: dict[str, Any], model: nn.Module) -> CardFacts:
+    meta = _meta(content)
+    steps = [f'{meta[key]:,} {word}' for key, word in (('iter', 'iterations'), ('epoch', 'epochs'))
+             if isinstance(meta.get(key), int) and meta[key] > 0]  # fmt: skip
+    if config.get('schedule'):
+        steps.append(f'schedule {config.schedule}')
+    data = next((str(one.get('type')) for one in dataset_configs(config)), None)
+    labels = LabelSet.of_checkpoint(content).classes or LabelSet.of_config(config).classes
+    return CardFacts(
+        name,
+        TASKS.get(str(config.get('default_scope')), 'other'),
+        Provenance.of_checkpoint(content) or Provenance.of_model(model),
+        dataset=data,
+        classes=labels,
+        steps=', '.join(steps) or None,
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+    )
+
+
+def _meta(content: dict[str, Any]) -> dict[str, Any]:
+    found = content.get('meta')
+    return found if isinstance(found, dict) else {}
+
+
+def _write(folder: Path, config: Config, content: dict[str, Any], facts: CardFacts) -> None:
+    meta = _meta(content)
+    kept = {key: meta[key] for key in (KEY, 'dataset_meta', 'iter', 'epoch') if key in meta}
+    # Tensors that share memory, or are views, cannot be in such a file.
+    weights = {
+        key: value.detach().clone().contiguous()
+        for key, value in weights_in(content).items()
+        if isinstance(value, Tensor)
+    }
+    with draft_of(folder / WEIGHTS) as draft:
+        save_file(weights, draft, {'format': 'pt', SAFETENSORS_META: json.dumps(plain(kept))})
+    write_atomically(folder / CONFIG, public_config(config).pretty_text + '\n')
+    write_atomically(folder / CARD, model_card(facts))
+    if facts.results is not None:
+        public = {**facts.results, 'about': {**facts.results['about'], 'checkpoint': WEIGHTS}}
+        public['about']['config'] = CONFIG
+        write_json(folder / RESULTS, public)
+
+
+def public_config(config: Config) -> Config:
+    """Return the config without settings and folders of this machine."""
+    content = {key: value for key, value in config.to_dict().items() if key not in _LOCAL}
+    roots = {str(one.get('data_root') or '').rstrip('/') for one in dataset_configs(config)}
+    places = {root: f'data/{Path(root).name}' for root in roots if os.path.isabs(root)}
+
+    def moved(node: Any) -> Any:
+        if isinstance(node, dict):
+            return {key: moved(value) for key, value in node.items()}
+        if isinstance(node, (list, tuple)):
+            return type(node)(moved(value) for value in node)
+        for root, place in places.items():
+            if isinstance(node, str) and f'{node}/'.startswith(f'{root}/'):
+                return place + node[len(root) :]
+        return node
+
+    return Config(moved(content))
