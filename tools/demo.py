@@ -17,7 +17,7 @@ import sys
 import time
 from pathlib import Path
 
-from _options import tool_parser
+from cb_mm_cli.options import tool_parser
 
 REPO = Path(__file__).resolve().parent.parent
 CONFIG = REPO / 'configs' / 'demo' / 'demo_upernet_vit_ti_cb.py'

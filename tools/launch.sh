@@ -10,5 +10,9 @@ if [ "${NNODES:-1}" -gt 1 ]; then
 else
   where=(--standalone)
 fi
-exec "${PYTHON:-python}" -m torch.distributed.run "${where[@]}" --nproc_per_node="$gpus" \
-  "$(dirname "$0")/$tool" "$@" --launcher pytorch
+here=$(dirname "$0")
+# Signals that ask the tools to save and stop are passed on, and there is time to do so.
+export PET_SIGNALS_TO_HANDLE=${PET_SIGNALS_TO_HANDLE:-SIGTERM,SIGINT,SIGHUP,SIGUSR1}
+export TORCH_ELASTIC_SHUTDOWN_TIMEOUT=${TORCH_ELASTIC_SHUTDOWN_TIMEOUT:-600}
+exec "${PYTHON:-python}" "$here/_torchrun.py" "${where[@]}" --nproc_per_node="$gpus" \
+  "$here/$tool" "$@" --launcher pytorch

@@ -8,7 +8,8 @@ import time
 import matplotlib.image
 import pytest
 import torch
-from tool import SMALL_MASK_RCNN, SMALL_UPERNET, run, write_config
+from forked import run
+from tool import SMALL_MASK_RCNN, SMALL_UPERNET, write_config
 
 from cb_mm.apis.benchmark_report import (
     Row,
@@ -109,7 +110,7 @@ def test_segmentors(tmp_path):
     done = run(
         'benchmark.py', ours, '--against', theirs, *words, '--out', tmp_path / 'out', cwd=tmp_path
     )
-    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.code == 0, done.err[-2000:]
     report = json.loads((tmp_path / 'out' / 'benchmark.json').read_text())
     assert (report['size'], report['batch'], report['repeats']) == ([64, 96], 2, 2)
     rows = {row['name']: row for row in report['rows']}
@@ -118,7 +119,7 @@ def test_segmentors(tmp_path):
     assert rows['ours']['multiplications'] < rows['theirs']['multiplications']
     assert rows['ours, channels last']['difference'] < 1e-4
     assert all(row['train']['turns'] == 2 for row in rows.values())
-    assert (tmp_path / 'out' / 'benchmark.md').read_text().strip() in done.stdout
+    assert (tmp_path / 'out' / 'benchmark.md').read_text().strip() in done.out
     assert str(tmp_path) not in json.dumps(report)
     assert (tmp_path / 'out' / 'benchmark.png').stat().st_size > 1000
 
@@ -128,8 +129,8 @@ def test_detectors(tmp_path):
     config = write_config(tmp_path, SMALL_MASK_RCNN)
     words = ('--size', 96, 128, '--batch', 2, '--repeats', 1, '--train')
     done = run('benchmark.py', config, *words, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert '| small |' in done.stdout
+    assert done.code == 0, done.err[-2000:]
+    assert '| small |' in done.out
 
 
 @pytest.mark.parametrize(
@@ -145,6 +146,6 @@ def test_detectors(tmp_path):
 def test_what_is_wrong_is_said_in_one_message(tmp_path, words, message):
     config = write_config(tmp_path, SMALL_UPERNET)
     done = run('benchmark.py', *(w.format(config=config) for w in words), cwd=tmp_path)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert 'Traceback' not in done.stderr
+    assert done.code == 2
+    assert message in done.err
+    assert 'Traceback' not in done.err

@@ -12,18 +12,13 @@ import cv2
 import numpy as np
 import pytest
 from PIL import Image
-from robustness_models import SmallModel, records
+from robustness_models import records
 from tool import main_of
 
 from cb_mm.corruption import CORRUPTIONS, corrupt
 from cb_mm.corruption.functional.weather import cloud
 
 THIN = [(1, 20000), (20000, 1)]
-
-
-@pytest.fixture(scope='module')
-def seg(tmp_path_factory, scenes):
-    return SmallModel(tmp_path_factory.mktemp('seg'), 'seg', scenes.ade20k, own_labels=False)
 
 
 def call(tool: str, *words: object) -> int:

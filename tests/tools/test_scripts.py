@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 
 import pytest
+from forked import wait_for
 from tool import SMALL_UPERNET, TOOLS, environment, write_config
 
 
@@ -32,23 +34,123 @@ def test_dist_train_trains(scenes, tmp_path):
     assert (tmp_path / 'work' / 'iter_2.pth').exists()
 
 
+#: A tool that imports nothing: it fails, is killed, or stops when a signal asks for it.
+TOOL = """
+import os, signal, sys, time
+kind, rank = sys.argv[1], os.environ['RANK']
+def stop(number, frame):
+    if rank == '0':
+        print(f'stopped by {signal.Signals(number).name}; --resume resumes.', file=sys.stderr)
+    sys.exit(128 + number)
+if kind == 'fails':
+    sys.exit('error: no data.' if rank == '0' else 1)
+if kind == 'killed':
+    os.kill(os.getpid(), signal.SIGKILL)
+for name in ('SIGTERM', 'SIGUSR1'):
+    signal.signal(getattr(signal, name), stop)
+open(f'ready{rank}', 'w')
+time.sleep(60)
+"""
+
+
+def test_what_a_tool_says_when_it_ends_is_the_last_line(tmp_path):
+    """torchrun's own traceback does not follow, and the exit code is the tool's."""
+    for name in ('launch.sh', '_torchrun.py'):
+        (tmp_path / name).symlink_to(TOOLS / name)
+    (tmp_path / 'tool.py').write_text(TOOL)
+    started = {}
+    for kind in ('fails', 'killed', 'SIGTERM', 'SIGUSR1'):
+        (tmp_path / kind).mkdir()
+        started[kind] = subprocess.Popen(
+            [str(tmp_path / 'launch.sh'), 'tool.py', '2', kind], cwd=tmp_path / kind, text=True,
+            env={**environment(), 'PYTHON': sys.executable}, stderr=subprocess.PIPE,
+        )  # fmt: skip
+    for kind in ('SIGTERM', 'SIGUSR1'):
+        files = [tmp_path / kind / f'ready{rank}' for rank in range(2)]
+        assert wait_for(lambda files=files: all(file.exists() for file in files))
+        started[kind].send_signal(getattr(signal, kind))
+    ends = {kind: process.communicate(timeout=120)[1] for kind, process in started.items()}
+    codes = {kind: process.returncode for kind, process in started.items()}
+    assert codes == {'fails': 1, 'killed': 137, 'SIGTERM': 143, 'SIGUSR1': 138}
+    assert ends['fails'] == 'error: no data.\n'
+    assert ends['killed'] in [f'error: process {rank} was ended by SIGKILL.\n' for rank in (0, 1)]
+    for kind in ('SIGTERM', 'SIGUSR1'):
+        assert ends[kind] == f'stopped by {kind}; --resume resumes.\n'
+
+
+CALLS = [
+    ('slurm_train.sh', ['part', 'job', 'c.py', '--amp'], 'train.py c.py --amp'),
+    ('slurm_test.sh', ['part', 'job', 'c.py', 'c.pth'], 'test.py c.py c.pth'),
+]
+
+
+def fake(folder, name: str, text: str) -> None:
+    """A program of Slurm's that only tells what it was asked for."""
+    file = folder / name
+    file.write_text(f'#!/bin/sh\n{text}\n')
+    file.chmod(0o755)
+
+
+def fake_job(folder, states: str, code: str = '0:0') -> None:
+    """Programs of Slurm's for a job that goes through these states, one each time it is asked."""
+    fake(folder, 'sbatch', 'echo 7; echo "$@" >&2; cat >&2')
+    fake(folder, 'sleep', '')
+    (folder / 'states').write_text('\n'.join([*states.split(), '']))
+    fake(
+        folder,
+        'scontrol',
+        f"""
+        cd {folder}; state=$(head -n 1 states)
+        [ "$(wc -l < states)" -gt 1 ] && sed -i 1d states
+        echo "JobId=7 JobState=$state Reason=None Requeue=1 ExitCode={code} DerivedExitCode=0:0"
+    """,
+    )
+
+
 @pytest.mark.parametrize(
-    ('name', 'words', 'expected'),
+    ('states', 'code', 'expected'),
     [
-        ('slurm_train.sh', ['part', 'job', 'c.py', '--amp'], 'train.py c.py --amp'),
-        ('slurm_test.sh', ['part', 'job', 'c.py', 'c.pth'], 'test.py c.py c.pth'),
+        ('PENDING RUNNING CANCELLED REQUEUED PENDING RUNNING COMPLETING COMPLETED', '0:0', 0),
+        ('RUNNING FAILED', '2:0', 2),
+        ('RUNNING FAILED', '0:9', 137),
+        ('RUNNING CANCELLED', '0:0', 1),
     ],
 )
-def test_slurm_scripts_call_srun(name, words, expected, tmp_path):
-    """With an srun that only prints what it is asked to start."""
-    srun = tmp_path / 'srun'
-    srun.write_text('#!/bin/sh\necho "$@"\n')
-    srun.chmod(0o755)
+def test_slurm_scripts_end_with_the_job_and_its_code(states, code, expected, tmp_path):
+    """A job that goes back into the queue was seen as cancelled for a moment, and given up."""
+    fake_job(tmp_path, states, code)
+    done = sh('slurm_train.sh', 'p', 'j', 'c.py', PATH=f'{tmp_path}:{os.environ["PATH"]}')
+    assert done.returncode == expected, done.stderr
+    assert (tmp_path / 'states').read_text().split() == states.split()[-1:]
+
+
+@pytest.mark.parametrize(('name', 'words', 'expected'), CALLS)
+def test_slurm_scripts_submit_a_job_that_starts_them_again(name, words, expected, tmp_path):
+    fake_job(tmp_path, 'COMPLETED')
     done = sh(name, *words, PATH=f'{tmp_path}:{os.environ["PATH"]}', GPUS='16', SRUN_ARGS='--qos=x')
     assert done.returncode == 0, done.stderr
     for part in ('--partition=part', '--job-name=job', '--ntasks=16', '--ntasks-per-node=8',
-                 '--gres=gpu:8', '--qos=x', f'{expected} --launcher slurm'):  # fmt: skip
-        assert part in done.stdout
+                 '--gres=gpu:8', '--qos=x', '--requeue', '--signal=USR1@120', 'job 7, log',
+                 f'slurm_launch.sh {expected.replace(".py", ".py part job", 1)}'):  # fmt: skip
+        assert part in done.stderr
+    assert '--gres' not in sh(name, *words, PATH=f'{tmp_path}:{os.environ["PATH"]}', GRES='').stderr
+
+
+@pytest.mark.parametrize(('name', 'words', 'expected'), CALLS)
+@pytest.mark.parametrize(('code', 'requeued'), [(0, False), (2, False), (143, False), (138, True)])
+def test_inside_a_job_they_start_its_processes(name, words, expected, code, requeued, tmp_path):
+    """The first time, and once more after Slurm's signal: then a training resumes."""
+    fake(tmp_path, 'srun', f'echo "$@"; exit {code}')
+    fake(tmp_path, 'scontrol', 'echo "$@"')
+    fake(tmp_path, 'sleep', '')
+    job = dict(PATH=f'{tmp_path}:{os.environ["PATH"]}', SLURM_JOB_ID='7', SLURMD_NODENAME='a')
+    done = sh(name, *words, **job)
+    assert done.returncode == code, done.stderr
+    assert f'{expected} --launcher slurm' in done.stdout
+    assert ('requeue 7' in done.stdout) == requeued
+    again = sh(name, *words, **job, SLURM_RESTART_COUNT='1').stdout
+    resume = ' --resume' if name == 'slurm_train.sh' else ''
+    assert f'{expected}{resume} --launcher slurm' in again
 
 
 @pytest.mark.parametrize(

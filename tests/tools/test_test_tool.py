@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
 import subprocess
-import time
+from pathlib import Path
 
+import forked
 import pytest
 import torch
-from robustness_models import SmallModel, records, scores
-from tool import TOOLS, command, environment, main_of, run
+from mmengine.config import Config
+from mmengine.registry import MODELS, init_default_scope
+from robustness_models import records, scores
+from tool import TOOLS, main_of, run
 
 PLAN = ('--corruption', 'gaussian_noise=10', 'gaussian_blur=2', '--repeats', 3)
-
-
-@pytest.fixture(scope='module')
-def seg(tmp_path_factory, scenes):
-    return SmallModel(tmp_path_factory.mktemp('seg'), 'seg', scenes.ade20k)
-
-
-@pytest.fixture(scope='module')
-def det(tmp_path_factory, scenes):
-    return SmallModel(tmp_path_factory.mktemp('det'), 'det', scenes.coco)
 
 
 def main(words) -> int:
@@ -56,23 +47,15 @@ def test_files_and_text(seg, undisturbed, capsys):
 @pytest.mark.slow
 def test_killed_and_run_again_equals_undisturbed(seg, undisturbed, tmp_path):
     out = tmp_path / 'out'
-    process = subprocess.Popen(
-        command('test.py', *seg.words(*PLAN, '--out', out)),
-        cwd=tmp_path, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )  # fmt: skip
-    file, deadline = out / 'results.jsonl', time.monotonic() + 300
-    while time.monotonic() < deadline and process.poll() is None:
-        if file.exists() and file.read_bytes().count(b'\n') >= 3:  # the header and two passes
-            break
-        time.sleep(0.002)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    process = forked.Forked('test.py', *seg.words(*PLAN, '--out', out), cwd=tmp_path)
+    file = out / 'results.jsonl'  # the header and two passes
+    assert forked.wait_for(lambda: file.exists() and file.read_bytes().count(b'\n') >= 3)
+    process.kill()
     finished = file.read_bytes().rpartition(b'\n')[0].split(b'\n')
     assert 3 <= len(finished) < 6, 'killed too late to show anything'
-    again = run('test.py', *seg.words(*PLAN, '--out', out), cwd=tmp_path)
-    assert again.returncode == 0, again.stderr
-    assert f'{len(finished) - 1} of 5 passes, by an earlier run; resuming' in again.stdout
+    again = forked.run('test.py', *seg.words(*PLAN, '--out', out), cwd=tmp_path)
+    assert again.code == 0, again.err
+    assert f'{len(finished) - 1} of 5 passes, by an earlier run; resuming' in again.out
     assert file.read_bytes().split(b'\n')[: len(finished)] == finished, 'times and all'
     assert scores(out) == scores(undisturbed)
 
@@ -83,10 +66,11 @@ def test_two_processes_give_the_same_figures(task, request, tmp_path):
     model = request.getfixturevalue(task)
     plan = ('--corruption', 'gaussian_noise=10', '--repeats', 2, '--fgsm', 2, '--limit', 3)
     assert main(model.words(*plan, '--out', tmp_path / 'one')) == 0
-    two = run('test.py', *model.words(*plan, '--out', tmp_path / 'two'), cwd=tmp_path, processes=2)
-    assert two.returncode == 0, two.stderr
+    two = forked.run_ranks('test.py', *model.words(*plan, '--out', tmp_path / 'two'), cwd=tmp_path)
+    assert [rank.code for rank in two] == [0, 0], two
     assert scores(tmp_path / 'one') == scores(tmp_path / 'two')
-    assert two.stdout.count('[1/4] clean') == 1, 'one process speaks'
+    said = ''.join(rank.out for rank in two)
+    assert said.count('[1/4] clean') == 1, 'one process speaks'
     before = (tmp_path / 'two' / 'results.jsonl').read_bytes()
     assert main(model.words(*plan, '--out', tmp_path / 'two')) == 0, 'one process may go on'
     assert (tmp_path / 'two' / 'results.jsonl').read_bytes() == before
@@ -94,10 +78,12 @@ def test_two_processes_give_the_same_figures(task, request, tmp_path):
 
 @pytest.mark.slow
 def test_refusal_with_two_processes_ends(seg, undisturbed, tmp_path):
-    done = run('test.py', *seg.words('--out', undisturbed), cwd=tmp_path, processes=2)
-    assert done.returncode != 0
-    assert done.stderr.count('holds the results of another run') == 1
-    assert 'Error: ' not in done.stderr.split('holds the results')[0]
+    """Each by itself: torchrun, which would end the second, is not there."""
+    done = forked.run_ranks('test.py', *seg.words('--out', undisturbed), cwd=tmp_path)
+    assert 0 not in [rank.code for rank in done]
+    said = ''.join(rank.err for rank in done)
+    assert said.count('holds the results of another run') == 1
+    assert 'Error: ' not in said.split('holds the results')[0]
 
 
 @pytest.mark.slow
@@ -116,6 +102,27 @@ def test_half_precision_is_another_test(seg, tmp_path):
     assert 0 < abs(exact - half) < 0.5, 'it is another number, and nearly the same'
     header = json.loads((tmp_path / 'half' / 'results.jsonl').read_text().splitlines()[0])
     assert header['identity']['amp'], 'results of both never meet in one file'
+
+
+@pytest.mark.slow
+def test_a_config_of_mmdet_that_names_label_maps_without_loading_them(shared, tmp_path, capsys):
+    """mask2former_r50 as mmdet ships it, with random weights, on a real image, made small."""
+    import mmdet
+
+    folder = Path(mmdet.__file__).parent / '.mim' / 'configs' / 'mask2former'
+    config = folder / 'mask2former_r50_8xb2-lsj-50e_coco.py'
+    if not config.is_file():
+        pytest.skip('mmdet is installed without its configs')
+    init_default_scope('mmdet')
+    built = Config.fromfile(config).model
+    built.backbone.init_cfg = None
+    torch.save({'state_dict': MODELS.build(built).state_dict()}, tmp_path / 'random.pth')
+    words = [config, tmp_path / 'random.pth', '--data-root', shared / 'data' / 'coco_mini',
+             '--limit', 1, '--out', tmp_path / 'out', '--cfg-options',
+             'test_dataloader.num_workers=0', 'test_dataloader.persistent_workers=False',
+             'test_dataloader.dataset.pipeline.1.scale=(96,64)']  # fmt: skip
+    assert main(words) == 0, capsys.readouterr().err
+    assert '| images | box AP' in capsys.readouterr().out
 
 
 def test_plain_testing_without_options(seg, tmp_path, monkeypatch, capsys):

@@ -50,9 +50,9 @@ def test_one_sheet_for_each_of_several_images(image, tmp_path):
 def test_a_sheet_of_nothing_but_clean_shows_the_image():
     pixels = np.arange(60 * 80 * 3, dtype=np.uint8).reshape(60, 80, 3)
     sheet = draw_contact_sheet(pixels, [Cell('clean')], 'a.png', width=80)
-    assert sheet.shape == (60 + 22, 150 + 84, 3)
-    assert np.array_equal(sheet[18:78, 150:230], pixels)
-    assert (sheet[:, :150] < 128).any()  # the name of the row
+    assert sheet.shape == (60 + 22, 170 + 84, 3)
+    assert np.array_equal(sheet[18:78, 170:250], pixels)
+    assert (sheet[:, :170] < 128).any()  # the name of the row
 
 
 def test_the_sheet_shows_the_noise_of_testing(image):
@@ -64,6 +64,20 @@ def test_the_sheet_shows_the_noise_of_testing(image):
         expected = corrupt(pixels, 'gaussian_noise', rng, level=level)
         left = sheet.shape[1] - (3 - column) * 84
         assert np.array_equal(sheet[18:78, left : left + 80], expected)
+
+
+def test_names_and_units_as_people_write_them(image, tmp_path):
+    """In SVG and PDF, too, where words stay words."""
+    for kind in ('svg', 'pdf'):
+        out = tmp_path / f'sheet.{kind}'
+        words = ['--corruption', 'gaussian_noise=5', 'jpeg_compression', '--severity', '3']
+        assert main([str(image), '--out', str(out), '--width', '120', *words]) == 0
+    text = (tmp_path / 'sheet.svg').read_text()
+    for expected in ('Gaussian noise', 'standard deviation in', 'JPEG compression', 'JPEG quality',
+                     'severity 3: 15', '>5<', 'clean'):  # fmt: skip
+        assert expected in text, expected
+    assert 'gaussian_noise' not in text
+    assert (tmp_path / 'sheet.pdf').read_bytes().startswith(b'%PDF')
 
 
 def test_detail_shows_the_middle_pixel_by_pixel(image):

@@ -8,18 +8,83 @@ from __future__ import annotations
 
 import argparse
 import re
+from typing import Any
+
+#: Whether ``cb-mm`` was called, and not one of ``tools/*.py``: examples then name the command.
+called_as_command = False
+
+_COMMANDS = {
+    'visualize_attention': 'attention',
+    'analyze_attention': 'attention measure',
+    'check_data': 'check-data',
+    'check_gpu': 'check-gpu',
+    'export_onnx': 'export',
+    'make_scenes': 'scenes',
+    'draw_patterns': 'patterns',
+}
 
 
-def tool_parser(description: str) -> argparse.ArgumentParser:
+class ToolParser(argparse.ArgumentParser):
+    """A parser that knows by which option the user gives each parameter of the library."""
+
+    #: The parser that read the command line of this process.
+    used: ToolParser | None = None
+
+    def __init__(self, **kwargs: Any) -> None:
+        self.options: dict[str, str] = {}
+        super().__init__(**kwargs)
+
+    def add_argument(self, *args: Any, **kwargs: Any) -> argparse.Action:
+        """Add an argument, as argparse does."""
+        action = super().add_argument(*args, **kwargs)
+        shown = action.metavar if isinstance(action.metavar, str) else action.dest.upper()
+        self.options[action.dest] = action.option_strings[0] if action.option_strings else shown
+        return action
+
+    def parse_args(self, *args: Any, **kwargs: Any) -> Any:
+        """Read the command line, as argparse does."""
+        ToolParser.used = self
+        return super().parse_args(*args, **kwargs)
+
+
+def in_options(message: str) -> str:
+    """Put a message of the library, which names parameters, into the words of the command line.
+
+    "`data_root` /x is not a folder" becomes "--data-root /x is not a folder". What the tool has no
+    option for stays as it is.
+    """
+    options = ToolParser.used.options if ToolParser.used else {}
+    return re.sub(r'`([a-z_]+)`', lambda found: options.get(found[1], found[0]), message)
+
+
+def tool_parser(description: str | None) -> ToolParser:
     """Return a parser that shows the examples of a tool as they are written."""
-    return argparse.ArgumentParser(
+    program = None
+    if called_as_command and description:
+        used = re.search(r'python tools/(\w+)\.py|cb-mm ([\w-]+)', description)
+        if used:
+            program = f'cb-mm {used[2] or _COMMANDS.get(used[1], used[1])}'
+        description = as_command(description)
+    return ToolParser(
+        prog=program,
         description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
 
 
-def api_parser(description: str) -> argparse.ArgumentParser:
+def as_command(text: str) -> str:
+    """Turn examples of ``tools/*.py`` and files of ours into ``cb-mm`` and names of recipes."""
+
+    def command(match: re.Match[str]) -> str:
+        name = _COMMANDS.get(match[2], match[2])
+        return f'cb-mm {name}' if match[1] else f'-m cb_mm_cli {name}'
+
+    text = re.sub(r'(python )?\btools/(\w+)\.py', command, text)
+    return re.sub(r'\bconfigs/(?:\w+/)?(\w+)\.py', r'\1', text)
+
+
+def api_parser(description: str | None) -> ToolParser:
     """Return a parser for a tool that calls a function of ``cb_mm.apis`` with the given options.
 
     What was not given is not there: the defaults are those of the function.
@@ -85,8 +150,9 @@ def add_running(parser: argparse.ArgumentParser, precision: str) -> None:
     """Add the options of training and testing: how the model runs, processes and input."""
     add = parser.add_argument
     add('--data-root', metavar='DIR', help="folder of the data set, instead of the config's")
-    add('--amp', action='store_true', help=f'{precision} precision: float16 on GPU, bfloat16 on '
-        'CPU')  # fmt: skip
+    add('--precision', choices=['fp32', 'tf32', 'bf16', 'fp16'], help='how numbers are kept and '
+        f'multiplied (default: {precision})')  # fmt: skip
+    add('--amp', action='store_true', help='short for --precision fp16 on a GPU, bf16 on a CPU')
     add('--channels-last', action='store_true', help='the memory format that most convolutions '
         'prefer; same result')  # fmt: skip
     add('--compile', action='store_true', help='torch.compile for backbone, neck and heads: '

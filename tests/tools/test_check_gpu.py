@@ -1,0 +1,55 @@
+"""tools/check_gpu.py on a CPU: the same code at small size; a part that fails does not end it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tool import REPO, main_of
+
+from cb_mm.apis import check_gpu
+from cb_mm.apis.gpu_check import parts
+from cb_mm.engine.optim.precision import Precision
+from cb_mm.errors import UserError
+
+
+@pytest.fixture
+def one_precision(monkeypatch):
+    monkeypatch.setattr(parts.Plan, 'precisions', lambda self: iter([Precision('fp32', 'cpu')]))
+
+
+@pytest.mark.slow
+def test_the_page_has_a_section_for_each_part(one_precision, tmp_path, monkeypatch, capsys):
+    def broken(plan: parts.Plan) -> list[str]:
+        raise ZeroDivisionError('planted')
+
+    monkeypatch.setitem(parts.PARTS, 'gpus', ('Two GPUs against one', broken))
+    page = tmp_path / 'page.md'
+    assert main_of('check_gpu.py')(['--out', str(page)]) == 1
+    text = page.read_text()
+    assert '| demo_upernet_vit_ti_cb | fp32 |' in text
+    assert '| 0.0e+00 |' in text, 'a step on the CPU equals itself'
+    assert 'tensors are equal to the last bit' in text
+    assert 'ZeroDivisionError: planted' in text
+    assert 'A100: estimated' in text.rpartition('planted')[2], 'the parts behind it still run'
+    printed = capsys.readouterr().out
+    assert '[4/4]' in printed
+    assert 'failed: gpus' in printed
+
+
+def test_one_gpu_or_none():
+    report = check_gpu(parts=['gpus'])
+    assert 'Not run: it needs two GPUs.' in report.text
+    assert report.failed == []
+    assert main_of('check_gpu.py')(['--out', '/']) == 2
+    with pytest.raises(UserError, match='`parts` all: there are steps'):
+        check_gpu(parts=['all'])
+
+
+def test_the_estimates_in_the_docs():
+    """Ours never above mmseg's; the page has the table that the benchmark wrote."""
+    results = REPO / 'benchmarks' / 'results'
+    rows = json.loads((results / 'roofline.json').read_text())['rows']
+    assert len(rows) == 3 * 4
+    assert max(ratio for row in rows for ratio in row['ratio'].values()) <= 1.0
+    assert (results / 'roofline.md').read_text() in (REPO / 'docs' / 'gpu.md').read_text()

@@ -1,0 +1,190 @@
+"""``cb-mm`` from the built wheel, with no checkout in sight, and the recipes that come with it."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import timm
+import torch
+from PIL import Image
+from timm.data import create_transform
+from tool import CONFIGS, REPO, config_file
+
+from cb_mm.checkpoints.read import read_checkpoint
+from cb_mm.config import recipes, restricted
+from cb_mm.config.loading import load_config
+from cb_mm.errors import UserError
+from cb_mm_cli import command
+
+
+def test_help_imports_nothing_heavy():
+    """It answers in well under a second because nothing of the library is loaded."""
+    code = (
+        'import sys; from cb_mm_cli.command import COMMANDS, main\n'
+        'for name in COMMANDS:\n'
+        '    if name == "doctor": continue\n'  # which is of the library
+        '    try: main([name, "--help"])\n'
+        '    except SystemExit as stop: assert not stop.code\n'
+        'assert main(["--help"]) == 0\n'
+        'heavy = {"cb_mm", "torch", "numpy", "mmengine", "yaml"} & set(sys.modules)\n'
+        'assert not heavy, heavy\n'
+    )
+    done = subprocess.run([sys.executable, '-c', code], cwd=REPO, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    shown = re.findall(r'^usage: cb-mm ([\w-]+)', done.stdout, re.M)
+    assert set(shown) - {'COMMAND'} == set(command.COMMANDS) - {'doctor'}
+    assert 'tools/' not in done.stdout, 'examples name the command'
+
+
+@pytest.mark.parametrize(
+    ('words', 'code', 'message'),
+    [
+        ([], 2, ''),
+        (['trian'], 2, 'Did you mean "train"?'),
+        (['configs', 'copy', 'upernet_vit_x', 'my.py'], 2, 'Did you mean "upernet_vit_s"?'),
+        (['configs', 'nothing'], 2, 'no recipe has "nothing" in its name'),
+        (['train', 'upernet_vit_s_bc'], 2, 'Did you mean "upernet_vit_s_cb"?'),
+        (['upstream', 'mmseg', 'nothing'], 2, 'mmseg has no tool nothing; it has: '),
+    ],
+)
+def test_wrong_words(words, code, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with contextlib.suppress(SystemExit):  # argparse's way out, also with 2
+        assert command.main(words) == code
+    assert message in capsys.readouterr().err
+
+
+def test_every_recipe_has_a_line():
+    found = {one.name: one for one in recipes.recipes()}
+    leaves = [file for file in CONFIGS.rglob('*.py') if '_base_' not in file.parts]
+    assert len(found) == len(leaves) > 30
+    assert all(one.what for one in found.values())
+    assert found['upernet_vit_s_cb'].paper == {'160k': 'mIoU 43.9', '40k': 'mIoU 41.9'}
+    assert found['imagenet_vit_ti_cb'].paper['300e'].startswith('top-1 73.4')
+
+
+def test_a_copy_is_the_recipe(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    recipe = load_config(config_file('upernet_vit_s_cb')).to_dict()
+    for file, words in (('my.py', []), ('flat.py', ['--flat'])):
+        assert command.main(['configs', 'copy', 'upernet_vit_s_cb', file, *words]) == 0
+        assert load_config(file).to_dict() == recipe
+    assert '_base_' not in (tmp_path / 'flat.py').read_text()
+    assert command.main(['configs', 'copy', 'upernet_vit_s_cb', 'my.py']) == 2
+    assert '--force' in capsys.readouterr().err
+
+
+def test_a_base_by_name(tmp_path):
+    file = tmp_path / 'my.py'
+    file.write_text("_base_ = ['cb_mm::imagenet_vit_ti_cb.py']\nmodel = dict(head=dict(a=1))\n")
+    expected = load_config(config_file('imagenet_vit_ti_cb')).to_dict()
+    expected['model']['head']['a'] = 1
+    assert load_config(file).to_dict() == expected
+    restricted.enable()
+    try:
+        assert load_config(file).to_dict() == expected
+    finally:
+        restricted.disable()
+    file.write_text("_base_ = ['cb_mm::upernet_vit_s_bc.py']\n")
+    with pytest.raises(UserError, match='Did you mean "upernet_vit_s_cb"'):
+        load_config(file)
+    file.write_text("_base_ = ['cb_mm::../pyproject.py']\n")
+    with pytest.raises(UserError, match='has no such recipe'):
+        load_config(file)
+
+
+@pytest.mark.slow
+def test_from_the_wheel(wheel, scenes, tmp_path):
+    """A recipe by name, a copy of it, a base by name, in our tools and in mmseg's own."""
+    shown = wheel.run('--help', cwd=tmp_path)
+    assert shown.returncode == 0
+    assert 'cb-mm train demo_upernet_vit_ti_cb' in shown.stdout
+    (tmp_path / 'own.py').write_text(
+        "_base_ = ['cb_mm::demo_upernet_vit_ti_cb.py']\n"
+        'model = dict(backbone=dict(arch=dict(_delete_=True, embed_dim=48, depth=2, num_heads=3),\n'
+        '    out_indices=(0, 0, 1, 1)), decode_head=dict(in_channels=[48] * 4),\n'
+        '    auxiliary_head=dict(in_channels=48))\n'
+        'train_dataloader = dict(batch_size=2, num_workers=0, persistent_workers=False)\n'
+        f'data_root = {str(scenes.ade20k)!r}\n'
+    )
+    alone = ['val_dataloader.num_workers=0', 'val_dataloader.persistent_workers=False']
+    at = ['--data-root', scenes.ade20k]
+    image = sorted((scenes.ade20k / 'images' / 'validation').glob('*.jpg'))[0]
+    work = tmp_path / 'ours' / 'iter_1.pth'
+    root = [f'{split}_dataloader.dataset.data_root={scenes.ade20k}' for split in ('train', 'val')]
+    results = wheel.run_all(
+        ['configs', 'upernet'],
+        ['configs', 'copy', 'demo_upernet_vit_ti_cb', 'flat.py', '--flat'],
+        ['check-data', 'own.py', *at],
+        ['train', 'own.py', *at, '--iters', 1, '--work-dir', 'ours', '--cfg-options', *alone],
+        [
+            'upstream',
+            'mmseg',
+            'train',
+            'own.py',
+            '--work-dir',
+            'theirs',
+            '--cfg-options',
+            'train_cfg.max_iters=1',
+            *alone,
+            *root,
+        ],
+        [
+            'test',
+            'own.py',
+            work,
+            *at,
+            '--limit',
+            2,
+            '--out',
+            'tested',
+            '--corruption',
+            'fog=2',
+            '--repeats',
+            1,
+            '--cfg-options',
+            *(word.replace('val', 'test') for word in alone),
+        ],
+        ['attention', 'own.py', work, image, '--format', 'png', '--out', 'maps'],
+        cwd=tmp_path,
+    )
+    for code, out, err in results:
+        assert code in (0, None), (out[-2000:], err[-2000:])
+    assert 'upernet_vit_s_cb' in results[0][1]
+    for folder in ('ours', 'theirs'):
+        assert (tmp_path / folder / 'iter_1.pth').exists()
+    assert '1 iterations: the demo schedule scaled' in results[3][1]
+    assert '| fog' in (tmp_path / 'tested' / 'results.md').read_text()
+    assert list((tmp_path / 'maps').glob('*_heads_layer*.png'))
+
+
+@pytest.mark.slow
+def test_public_weights_from_the_wheel(wheel, shared, tmp_path):
+    """By the command: the classes of timm, image by image."""
+    weights = shared / 'weights' / 'vit_tiny_patch16_224_in1k.safetensors'
+    data = shared / 'data' / 'imagenet_val'
+    if not data.is_dir():
+        pytest.skip('needs the ImageNet images beside the repository')
+    words = ['test', 'imagenet_vit_ti', weights, '--data-root', data, '--limit', 12, '--out', 'out']
+    loader = ['test_dataloader.num_workers=0', 'test_dataloader.persistent_workers=False']
+    done = wheel.run(*words, '--cfg-options', *loader, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert 'mean 127.5, 127.5, 127.5 and std 127.5' in done.stdout + done.stderr
+    model = timm.create_model('vit_tiny_patch16_224').eval()
+    model.load_state_dict(read_checkpoint(weights))
+    transform = create_transform((3, 224, 224), interpolation='bicubic', crop_pct=224 / 256,
+                                 mean=(0.5,) * 3, std=(0.5,) * 3)  # fmt: skip
+    expected = {}
+    for number, folder in enumerate(sorted((data / 'val').iterdir())[:12]):
+        (file,) = folder.iterdir()
+        with torch.no_grad():
+            logits = model(transform(Image.open(file).convert('RGB'))[None])
+        expected[file.name] = 100.0 * (int(logits.argmax()) == number)
+    scores = (tmp_path / 'out' / 'scores' / 'clean.csv').read_text().splitlines()[1:]
+    found = {Path(line.split(',')[0]).name: float(line.split(',')[1]) for line in scores}
+    assert found == expected

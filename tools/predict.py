@@ -1,0 +1,8 @@
+"""Predict on images and videos; the code is in ``cb_mm_cli``."""
+
+import sys
+
+from cb_mm_cli.predict import main, parse  # noqa: F401
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,8 @@
+"""Share a trained model, or fetch one; the code is in ``cb_mm_cli``."""
+
+import sys
+
+from cb_mm_cli.share import main, parse  # noqa: F401
+
+if __name__ == '__main__':
+    sys.exit(main())
