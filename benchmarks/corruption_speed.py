@@ -158,9 +158,9 @@ def run(args: argparse.Namespace) -> None:
     """Measure, print the table, write both files."""
     import cv2
 
-    from cb_mm.corruption import CORRUPTIONS, SEVERITIES, find
-    from cb_mm.corruption.contact_sheet import read_rgb
+    from cb_mm.corruption import CORRUPTIONS, SEVERITIES, find_corruption
     from cb_mm.errors import UserError
+    from cb_mm.fileio.images import read_image
 
     try:
         import imagecorruptions  # noqa: F401
@@ -169,8 +169,8 @@ def run(args: argparse.Namespace) -> None:
             'the benchmark compares with imagecorruptions: pip install imagecorruptions-imaug'
         ) from None
     cv2.setNumThreads(1)
-    image = read_rgb(args.image) if args.image else made_up_image()
-    names = [find(name).name for name in args.corruption or CORRUPTIONS]
+    image = read_image(args.image) if args.image else made_up_image()
+    names = [find_corruption(name).name for name in args.corruption or CORRUPTIONS]
     report = {
         'image': {'height': image.shape[0], 'width': image.shape[1]},
         'rounds': args.rounds,

@@ -170,7 +170,7 @@ def find_mutants(area: str, only: str = '') -> list[mutants.Mutant]:
 
 def _mutants_of(name: str) -> list[mutants.Mutant]:
     file = REPO / name
-    return mutants.find(name, file.read_text(encoding='utf-8')) if file.exists() else []
+    return mutants.find_mutants(name, file.read_text(encoding='utf-8')) if file.exists() else []
 
 
 def run(args: argparse.Namespace) -> None:

@@ -99,11 +99,11 @@ def test_plainly(folder: Path, cell: str) -> dict:
 def time_parts(folder: Path) -> dict:
     """Time the parts of a pass with images in memory; runs in a separate process."""
     from cb_mm.corruption import SUITES
-    from cb_mm.robustness.console_log import quiet
+    from cb_mm.robustness.console_log import quiet_console
     from cb_mm.robustness.jobs import Job
     from cb_mm.robustness.tester import ModelUnderTest
 
-    with quiet():
+    with quiet_console():
         config = prepared_config(folder)
         config.test_dataloader.num_workers = 0  # one after another, to be timed apart
         tester = ModelUnderTest(config, folder / 'demo.pth', cache_bytes=1 << 31)

@@ -53,10 +53,8 @@ def warm_up(tree: Path) -> None:
     package = types.ModuleType('cb_mm')
     package.__path__ = [str(tree / 'cb_mm')]
     sys.modules['cb_mm'] = package
-    for stem in ('mmcv_ops', 'mmpretrain_guard'):
-        file = next((tree / 'cb_mm').rglob(f'{stem}.py'))
-        name = '.'.join(file.relative_to(tree).with_suffix('').parts)
-        importlib.import_module(name).install()
+    for name in ('mmcv_ops', 'mmpretrain_guard'):
+        importlib.import_module(f'cb_mm.compat.{name}').install()
     for scope in ('mmseg', 'mmdet'):
         utils = importlib.import_module(f'{scope}.utils')
         utils.register_all_modules(init_default_scope=False)

@@ -60,7 +60,7 @@ class Mutant:
         return source[: self.start] + self.after.encode() + source[end:]
 
 
-def find(file: str, source: str) -> list[Mutant]:
+def find_mutants(file: str, source: str) -> list[Mutant]:
     """Every mutant of a file."""
     return list(_Finder(file, source).mutants())
 

@@ -29,7 +29,7 @@ def f(a: int = 1, b=None):
 
 
 def test_every_kind_of_fault_is_found_and_nothing_that_is_only_read():
-    found = mutants.find('m.py', SOURCE)
+    found = mutants.find_mutants('m.py', SOURCE)
     changes = {(one.operator, one.before, one.after) for one in found}
     assert {
         ('constant', '3', '4'),
@@ -64,11 +64,11 @@ def test_every_kind_of_fault_is_found_and_nothing_that_is_only_read():
 
 def test_a_fault_is_refused_by_another_file():
     with pytest.raises(ValueError, match='not the file'):
-        mutants.find('m.py', SOURCE)[0].apply(b'x' * 500)
+        mutants.find_mutants('m.py', SOURCE)[0].apply(b'x' * 500)
 
 
 def test_a_seed_draws_the_same_faults_and_one_for_a_line():
-    found = mutants.find('m.py', SOURCE)
+    found = mutants.find_mutants('m.py', SOURCE)
     drawn = mutants.sample(found, 6, '0 area')
     assert drawn == mutants.sample(found[::-1], 6, '0 area')
     assert drawn != mutants.sample(found, 6, '1 area')
