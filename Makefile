@@ -19,8 +19,10 @@ ifeq ($(filter $(FAMILY),onedl openmmlab),)
 $(error FAMILY is "$(FAMILY)"; it must be onedl or openmmlab)
 endif
 
-# Two workers with one thread each: the tests are many small jobs.
+# Two workers with one thread each: the tests are many small jobs. A file is one worker's, whose
+# fixtures its tests share; slow files come first (tests/conftest.py).
 JOBS ?= 2
+DIST := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: env demo test bench lint check clean
 .DEFAULT_GOAL := test
@@ -32,7 +34,7 @@ env:
 		$(MAKE) --no-print-directory build-env && echo "$$pins" > $(VENV)/.pins; \
 	fi
 
-# MMCV_WITH_OPS=0: mmcv stays pure Python, so that no compiler is needed (see cb_mm/compat/mmcv_ops.py).
+# MMCV_WITH_OPS=0: mmcv stays pure Python, so that no compiler is needed (see cb_mm/compat/mmcv_ops).
 # The last install: mmcv requires opencv-python, whose files need libGL and overwrite those of the
 # headless version. Reinstalling the headless version last lets cv2 be imported on a server.
 .PHONY: build-env
@@ -52,7 +54,7 @@ demo: env
 	$(BIN)/python tools/demo.py
 
 test: env
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(DIST)
 
 # These train for hours on real data: see their --help.
 STUDIES := $(addprefix benchmarks/,camvid_study.py coco_check.py mutation.py pipeline.py)
@@ -73,7 +75,7 @@ QUICK ?= $(addprefix tests/,fileio corruption/test_corruption_suites.py checkpoi
 	models/test_context_broadcast.py models/test_pyramid.py robustness/test_robustness_statistics.py)
 
 check: lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile -m 'not slow' $(QUICK)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(DIST) -m 'not slow' $(QUICK)
 
 clean:
 	rm -rf .venv .venv-openmmlab build *.egg-info .pytest_cache .ruff_cache .mypy_cache .import_linter_cache

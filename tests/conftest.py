@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,16 @@ if threading.current_thread() is threading.main_thread():
             signal.signal(number, usual)
 
 REPO = Path(__file__).resolve().parent.parent
+
+
+def pytest_collection_modifyitems(config, items):
+    """Give the workers of xdist the files with most slow tests first, so that they end together.
+
+    One file is one worker's, for its fixtures' sake (``--dist loadfile`` in the Makefile).
+    """
+    if hasattr(config, 'workerinput'):
+        slow = Counter(item.path for item in items if item.get_closest_marker('slow'))
+        items.sort(key=lambda item: -slow[item.path])
 
 
 @pytest.fixture(scope='session')
@@ -50,6 +61,30 @@ def scenes(tmp_path_factory):
 
     root = tmp_path_factory.mktemp('data') / 'scenes'
     return write_scenes(root, train=8, val=4, size=(64, 96))
+
+
+@pytest.fixture(scope='session')
+def wheel(tmp_path_factory):
+    """The built wheel, installed in an environment that does not see the checkout."""
+    import installed
+
+    return installed.install(tmp_path_factory.mktemp('wheel'))
+
+
+@pytest.fixture(scope='session')
+def seg(tmp_path_factory, scenes):
+    """A small segmentor whose random weights find what is there; nobody changes its files."""
+    from robustness_models import SmallModel
+
+    return SmallModel(tmp_path_factory.mktemp('seg'), 'seg', scenes.ade20k)
+
+
+@pytest.fixture(scope='session')
+def det(tmp_path_factory, scenes):
+    """A small detector, likewise."""
+    from robustness_models import SmallModel
+
+    return SmallModel(tmp_path_factory.mktemp('det'), 'det', scenes.coco)
 
 
 @pytest.fixture(autouse=True, scope='module')

@@ -191,7 +191,7 @@ def hold(folder: Path) -> None:
     """As another run would."""
     from cb_mm.fileio.folder_lock import FolderLock
 
-    _held.append(FolderLock(folder / 'work', '--work-dir'))
+    _held.append(FolderLock(folder / 'work', 'work_dir'))
 
 
 # What happens in the process of the tool.
@@ -213,9 +213,12 @@ def kill_workers() -> None:
     sample_guard.GuardedSamples.__call__ = loaded
 
 
-def nan_at(step: int, value: float = float('nan')) -> None:
-    """The loss of one step is not finite."""
+def nan_at(step: int, value: float = float('nan'), rank: int = 0) -> None:
+    """The loss of one step is not finite, in one process."""
     from mmengine.model import BaseModel
+
+    if os.environ.get('RANK', '0') != str(rank):
+        return
 
     parse, calls = BaseModel.parse_losses, []
 

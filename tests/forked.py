@@ -11,11 +11,12 @@ import multiprocessing
 import os
 import resource
 import signal
+import socket
 import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +24,9 @@ from tool import REPO, main_of
 
 _HERE = Path(__file__).resolve().parent
 _context = multiprocessing.get_context('forkserver')
+
+#: Some virtual machines announce AMX, and end a process whose bfloat16 kernels use it.
+WITHOUT_AMX = {'ONEDNN_MAX_CPU_ISA': 'AVX512_CORE_BF16'}
 
 
 @dataclass
@@ -38,19 +42,25 @@ class Forked:
     """A tool that is running.
 
     Args:
-        tool: Such as ``train.py``.
+        tool: Such as ``train.py``; ``-c`` for a program in the first word, as of Python itself.
         words: Its words on the command line.
         cwd: The folder it runs in.
         before: Called in the new process, before the tool; it must be a function of a module.
+        env: Variables of its environment. Modules that are imported already have read theirs.
     """
 
     def __init__(
-        self, tool: str, *words: object, cwd: Path, before: Callable[[], None] | None = None
+        self,
+        tool: str,
+        *words: object,
+        cwd: Path,
+        before: Callable[[], None] | None = None,
+        env: dict[str, str] | None = None,
     ) -> None:
         handle, name = tempfile.mkstemp(prefix='forked_')
         os.close(handle)
         self.files = Path(name), Path(f'{name}_err')
-        arguments = tool, [str(word) for word in words], str(cwd), self.files, before
+        arguments = tool, [str(word) for word in words], str(cwd), self.files, before, env or {}
         with _server_environment():
             self.process = _context.Process(target=_run, args=arguments)
             self.process.start()
@@ -83,20 +93,46 @@ class Forked:
             yield file
 
 
-def run(tool: str, *words: object, cwd: Path, before: Callable | None = None) -> Done:
-    """Run a tool to its end."""
-    return Forked(tool, *words, cwd=cwd, before=before).wait()
+def run(tool: str, *words: object, cwd: Path, seconds: float = 300, **options) -> Done:
+    """Run a tool to its end; the options are those of `Forked`."""
+    return Forked(tool, *words, cwd=cwd, **options).wait(seconds)
 
 
-def _run(tool: str, words: list[str], cwd: str, files: tuple[Path, Path], before) -> None:
+def start_ranks(tool: str, *words: object, cwd: Path | Sequence[Path], **options) -> list[Forked]:
+    """Start a tool in two processes, as torchrun does, which would import torch once more.
+
+    With two folders each has its own, as on machines whose disks are not shared.
+    They end by themselves or not at all: nothing ends the other when one fails.
+    """
+    with socket.socket() as probe:
+        probe.bind(('127.0.0.1', 0))
+        meeting = {'MASTER_ADDR': '127.0.0.1', 'MASTER_PORT': str(probe.getsockname()[1])}
+    words = (*words, '--launcher', 'pytorch')
+    ranks = [{'RANK': rank, 'LOCAL_RANK': rank, 'WORLD_SIZE': '2', **meeting} for rank in '01']
+    folders = [cwd, cwd] if isinstance(cwd, Path) else cwd
+    return [
+        Forked(tool, *words, cwd=folder, env=env, **options)
+        for folder, env in zip(folders, ranks, strict=True)
+    ]
+
+
+def run_ranks(
+    tool: str, *words: object, cwd: Path | Sequence[Path], seconds: float = 300, **options
+) -> list[Done]:
+    """Run a tool in two processes to their end."""
+    return [rank.wait(seconds) for rank in start_ranks(tool, *words, cwd=cwd, **options)]
+
+
+def _run(tool: str, words: list[str], cwd: str, files: tuple[Path, Path], before, env) -> None:
     os.setsid()
     os.chdir(cwd)
+    os.environ.update(env)
     for stream, file in zip((1, 2), files, strict=True):
         os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND), stream)
     try:
         if before is not None:
             before()
-        code = main_of(tool)(words)
+        code = _run_program(*words) if tool == '-c' else main_of(tool)(words)
     except SystemExit as stop:
         code = stop.code
     except BaseException:
@@ -105,6 +141,12 @@ def _run(tool: str, words: list[str], cwd: str, files: tuple[Path, Path], before
     sys.stdout.flush()
     sys.stderr.flush()
     raise SystemExit(code)
+
+
+def _run_program(text: str, *words: str) -> int:
+    sys.argv[:] = ['-c', *words]
+    exec(compile(text, '<program>', 'exec'), {'__name__': '__main__'})
+    return 0
 
 
 @contextlib.contextmanager
@@ -153,6 +195,21 @@ class KillAtEvent:
                 stream.write(f'{event} {Path(str(args[0])).name}\n')
         if self.number == 0:
             os.kill(os.getpid(), signal.SIGKILL)
+
+
+class NoteOpens:
+    """Writes a line into ``opened.txt`` for every opening of a file whose name ends so."""
+
+    def __init__(self, end: str) -> None:
+        self.end = end
+
+    def __call__(self) -> None:
+        sys.addaudithook(self._hear)
+
+    def _hear(self, event: str, args: tuple) -> None:
+        if event == 'open' and str(args[0]).endswith(self.end):
+            with open('opened.txt', 'a') as stream:
+                stream.write(f'{args[0]}\n')
 
 
 class KillWhileWriting:

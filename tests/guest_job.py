@@ -2,6 +2,9 @@
 
 Run as ``python guest_job.py MODULE``: first the libraries that cb_mm itself uses are imported, then
 MODULE; printed is a JSON object of all that differs, place -> [before, after].
+
+Run as ``python guest_job.py calls CONFIG CHECKPOINT DATA IMAGE OUT``: the functions of cb_mm.apis
+are called, one after the other; printed is such an object for each.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import signal
 import sys
 import types
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 WATCHED = ('mmengine', 'mmcv', 'mmseg', 'mmdet', 'mmpretrain', 'torch', 'timm', 'warnings')
 #: All that registering is allowed to touch: what a registry holds, and where it looks for more.
@@ -28,7 +31,7 @@ def show(value: object, depth: int = 2) -> str:
     if kind in (list, tuple, set, frozenset) and depth:
         items = [show(item, depth - 1) for item in value]
         return f'{kind.__name__}{items if kind in (list, tuple) else sorted(items)}'
-    if kind is dict and depth:
+    if isinstance(value, dict) and depth:
         return f'dict{[(show(key, 0), show(item, depth - 1)) for key, item in value.items()]}'
     plain = (str, bytes, int, float, bool, type(None))
     return repr(value) if kind in plain else f'{kind.__name__} {id(value)}'
@@ -73,7 +76,9 @@ def process() -> Iterator[tuple[str, str]]:
             yield f'logger {name}', f'{state} {show(logger.handlers)} {show(logger.filters)}'
     yield 'logging.disable', repr(logging.root.manager.disable)
     torch = sys.modules['torch']
+    cv2 = sys.modules['cv2']
     yield 'torch settings', repr((
+        cv2.getNumThreads(), torch.backends.cudnn.deterministic,
         torch.get_default_dtype(), torch.get_num_threads(), torch.initial_seed(),
         torch.is_grad_enabled(), torch.backends.cudnn.benchmark,
         torch.are_deterministic_algorithms_enabled(), torch.get_float32_matmul_precision(),
@@ -86,8 +91,8 @@ def snapshot() -> dict[str, str]:
     return dict(process()) | dict(attributes())
 
 
-def main(module: str) -> None:
-    """Print what importing ``module`` changes."""
+def import_libraries() -> None:
+    """Import what cb_mm itself uses."""
     for name in (
         'torch', 'torchvision', 'timm', 'cv2', 'scipy.special', 'safetensors.torch',
         'mmcv', 'mmcv.transforms',
@@ -96,10 +101,15 @@ def main(module: str) -> None:
         'mmseg', 'mmseg.registry', 'mmdet', 'mmdet.registry', 'mmpretrain',
     ):  # fmt: skip
         importlib.import_module(name)
+
+
+def changes(job: Callable[[], object]) -> dict[str, list]:
+    """Return what differs after a job, place -> [before, after]."""
     known = set(sys.modules)
     before = snapshot()
-    importlib.import_module(module)
+    kept = job()  # until the look afterwards: what is freed could hide what has replaced it
     after = snapshot()
+    del kept
     changed = {
         place: [before.get(place), after.get(place)]
         for place in sorted({*before, *after})
@@ -107,12 +117,39 @@ def main(module: str) -> None:
     }
     # A module that is imported for the first time brings its own attributes, and is one.
     fresh = {name for name in sys.modules if name not in known}
-    print(json.dumps({
+    return {
         place: change
         for place, change in changed.items()
         if not any(place == name or place.startswith(f'{name}.') for name in fresh - {'mmcv._ext'})
-    }))  # fmt: skip
+    }
+
+
+def calls(config: str, checkpoint: str, data: str, image: str, out: str) -> dict[str, dict]:
+    """Return what each function of cb_mm.apis changes, as it is called from a host's process."""
+    from cb_mm import apis
+
+    quick = ['test_dataloader.num_workers=0', 'test_dataloader.persistent_workers=False',
+             'train_dataloader.num_workers=0', 'train_dataloader.persistent_workers=False',
+             'val_dataloader.num_workers=0', 'val_dataloader.persistent_workers=False']  # fmt: skip
+    given = (config, checkpoint)
+    jobs = {
+        'evaluate_robustness': lambda: apis.evaluate_robustness(
+            *given, corruptions=['fog=1'], limit=1, data_root=data, cfg_options=quick,
+            safe_config=True),
+        'attention_statistics': lambda: apis.attention_statistics(*given, image),
+        'benchmark': lambda: apis.benchmark(config, size=(48, 64), repeats=1, threads=2),
+        'train': lambda: apis.train(
+            config, data_root=data, work_dir=f'{out}/work', seed=1, safe_config=True,
+            cfg_options=[*quick, 'train_cfg.max_iters=1', 'train_cfg.val_interval=1',
+                         'train_dataloader.batch_size=2']),
+    }  # fmt: skip
+    return {name: changes(job) for name, job in jobs.items()}
 
 
 if __name__ == '__main__':
-    main(sys.argv[1])
+    import_libraries()
+    if sys.argv[1] == 'calls':
+        found = calls(*sys.argv[2:])
+    else:
+        found = changes(lambda: importlib.import_module(sys.argv[1]))
+    print(json.dumps(found))

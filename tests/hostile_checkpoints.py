@@ -339,6 +339,9 @@ def files() -> dict[str, bytes]:
         'true and false with other values': archive(
             table({'w': tensor(16, (16,), (1,), kind='torch.BoolStorage')}), {'0': b'\xff' * 16}
         ),
+        'forty gigabytes of overlapping rows': archive(
+            table({'w': tensor(225_000, (100_000, 100_000), (1, 1))}), {'0': bytes(900_000)}
+        ),
         'many views': archive(
             table({'w': b'](' + tensor(10_000, (10_000,))
                    + (storage(10_000) + b'q\x07' + name('torch._utils._rebuild_tensor') + b'q\x08')

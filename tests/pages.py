@@ -22,7 +22,9 @@ _BLOCK = re.compile(
     r'^(?:<!-- (?P<mark>[^\n]*?) -->\n)?```(?P<language>\w*)\n(?P<text>.*?)^```$', re.M | re.S
 )
 #: How a command begins that stands in a sentence, an indented block or a transcript.
-_COMMAND = r'(?:python (?:-m |tools/|benchmarks/|examples/)|make |pip |torchrun |tools/\w+\.sh )'
+_COMMAND = (
+    r'(?:python (?:-m |tools/|benchmarks/|examples/)|make |pip |cb-mm |torchrun |tools/\w+\.sh )'
+)
 
 
 @dataclass(frozen=True)

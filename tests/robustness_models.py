@@ -14,7 +14,7 @@ from tool import SMALL_MASK_RCNN, SMALL_UPERNET, write_config
 
 from cb_mm.corruption import Cell
 from cb_mm.engine.training import RunOptions, prepare_config
-from cb_mm.robustness.console_log import quiet
+from cb_mm.robustness.console_log import quiet_console
 from cb_mm.robustness.jobs import Job
 from cb_mm.robustness.tester import ModelUnderTest
 
@@ -60,7 +60,7 @@ class SmallModel:
         self.data = data
         self.config = write_config(folder, TEXTS[task], f'{task}.py')
         self.checkpoint = folder / f'{task}_{seed}.pth'
-        with quiet():
+        with quiet_console():
             config = self.prepared()
             init_default_scope(SCOPES[task])
             torch.manual_seed(seed)

@@ -1,13 +1,17 @@
-"""A hook for the tests of stopping: it signals its own process, or its whole group, in training."""
+"""For the tests of stopping: a process that signals itself, or its whole group, as it works."""
 
 from __future__ import annotations
 
 import os
 import signal
 import subprocess
+import sys
+import time
 
 from mmengine.hooks import Hook
 from mmengine.registry import HOOKS
+
+from cb_mm.engine.hooks import StopOnSignalHook
 
 
 @HOOKS.register_module()
@@ -52,3 +56,62 @@ class SignalAt(Hook):
     def before_save_checkpoint(self, runner, checkpoint) -> None:
         if self.twice:
             self._send(runner)
+
+
+class SignalAtDraft:
+    """Sends a signal to its own process group, twice, when a file of this name is drafted."""
+
+    def __init__(self, number: int, name: str) -> None:
+        self.number, self.name = number, name
+
+    def __call__(self) -> None:
+        # Tests that run in the background of a shell inherit that Ctrl-C is ignored.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        sys.addaudithook(self._hear)
+
+    def _hear(self, event: str, args: tuple) -> None:
+        if event == 'open' and self.name and self.name in str(args[0]) and 'part' in str(args[0]):
+            self.name = ''
+            for _ in range(2):  # as a terminal or a scheduler does: all processes, and again
+                os.killpg(os.getpid(), self.number)
+
+
+class SignalAtImage(SignalAtDraft):
+    """Sends it when the second image is opened by its reader."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number, '00000002.jpg')
+
+    def _hear(self, event: str, args: tuple) -> None:
+        if event == 'open' and self.name and str(args[0]).endswith(self.name):
+            self.name = ''
+            os.killpg(os.getpid(), self.number)
+
+
+@HOOKS.register_module()
+class WaitForSignal(Hook):
+    """Waits in one iteration of a run that is not resumed, until its process was asked to stop.
+
+    Args:
+        iteration: Counted from 1; 0 for none.
+        time_limit: Let the time limit of its Slurm job come in this many seconds: jobs have whole
+            minutes, and the start takes as long as the machine is busy. Afterwards it is an hour.
+    """
+
+    def __init__(self, iteration: int = 0, time_limit: int = 0) -> None:
+        self.iteration, self.time_limit = iteration, time_limit
+
+    def before_train_iter(self, runner, batch_idx, data_batch=None) -> None:
+        if runner.iter + 1 == self.iteration and not runner._resume:
+            stop = next(hook for hook in runner.hooks if isinstance(hook, StopOnSignalHook))
+            if self.time_limit and runner.rank == 0:
+                self._change_job(f'EndTime=now+{self.time_limit}')
+            end = time.monotonic() + 120
+            while not stop.request.number and time.monotonic() < end:
+                time.sleep(0.1)
+            if self.time_limit and runner.rank == 0:
+                self._change_job('TimeLimit=60')
+
+    def _change_job(self, change: str) -> None:
+        words = ['scontrol', 'update', f'JobId={os.environ["SLURM_JOB_ID"]}', change]
+        subprocess.run(words, check=True)

@@ -100,7 +100,11 @@ def run(name: str, *words: object, cwd: Path, processes: int = 1) -> subprocess.
 
 
 def main_of(tool: str) -> Callable[[list[str]], int]:
-    """A tool as a function, for tests where starting Python and torch would take the longest."""
+    """A tool or ``cb-mm`` as a function, for tests where starting Python would take the longest."""
+    if tool == 'cb-mm':
+        from cb_mm_cli.command import main
+
+        return main
     sys.path.insert(0, str(TOOLS))  # as Python does when it runs a script there
     try:
         return runpy.run_path(str(TOOLS / tool))['main']

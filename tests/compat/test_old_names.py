@@ -25,6 +25,7 @@ NAMED = {
     'cb_mm.data.check': 'require',
     'cb_mm.data.scene_classes': 'SCENE_CLASSES',
     'cb_mm.attention.pictures': 'read_image',
+    'cb_mm.attention.statistics': 'measure',
     'cb_mm.models.context_broadcast': 'ContextBroadcast',
     'cb_mm.models.insertion': 'add_context_broadcast',
     'cb_mm.models.winograd': 'winograd_conv2d',
@@ -59,6 +60,21 @@ def test_the_old_package_of_data_hands_over_the_names_of_datasets(monkeypatch):
     with pytest.warns(DeprecationWarning, match=r'cb_mm\.data is now cb_mm\.datasets'):
         data = importlib.import_module('cb_mm.data')
     assert all(getattr(data, name) is getattr(datasets, name) for name in datasets.__all__)
+
+
+@pytest.mark.parametrize(
+    ('module', 'old', 'new'),
+    [
+        ('cb_mm.corruption', 'find', 'find_corruption'),
+        ('cb_mm.datasets', 'require', 'require_valid'),
+    ],
+)
+def test_a_renamed_function_works_under_its_old_name(module, old, new):
+    room = importlib.import_module(module)
+    with pytest.warns(DeprecationWarning, match=f'^{module}.{old} is now {module}.{new};'):
+        assert getattr(room, old) is getattr(room, new)
+    with pytest.raises(AttributeError, match='no_such_name'):
+        _ = room.no_such_name
 
 
 def test_a_config_that_imports_an_old_name_still_loads(tmp_path, monkeypatch):

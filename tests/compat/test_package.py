@@ -12,16 +12,20 @@ import sys
 import cb_mm
 print(cb_mm.__version__)
 assert 'mmseg.models' not in sys.modules and 'mmdet.models' not in sys.modules
+import cb_mm.engine.training, cb_mm.robustness, cb_mm.datasets
+# The guard looks at one flag of mmpretrain; its models stay out.
+assert not {'cb_mm.evaluation.classification', 'mmpretrain.models'} & set(sys.modules)
 from mmengine import registry
 wanted = {
     'MODELS': ['ViTCB', 'FastUPerHead'],
     'TRANSFORMS': ['ImageCorruption'],
     'HOOKS': [
-        'CheckpointMatchHook', 'FiniteLossHook', 'MeanLossHook', 'ProvenanceHook', 'ReplayHook',
-        'SafeCheckpointHook', 'SampleGuardHook', 'StartReportHook', 'StopOnSignalHook',
+        'AttentionHook', 'CheckpointMatchHook', 'FiniteLossHook', 'MeanLossHook', 'ProvenanceHook',
+        'ReplayHook', 'SafeCheckpointHook', 'SampleGuardHook', 'StartReportHook',
+        'StopOnSignalHook',
     ],
     'DATA_SAMPLERS': ['ReplaySampler', 'ReplayInfiniteSampler'],
-    'OPTIM_WRAPPERS': ['Bfloat16OptimWrapper'],
+    'OPTIM_WRAPPERS': ['Bfloat16OptimWrapper', 'Float16CpuOptimWrapper'],
     'OPTIM_WRAPPER_CONSTRUCTORS': ['ViTLayerDecayConstructor'],
 }
 for scope in ('mmseg', 'mmdet'):
@@ -30,6 +34,8 @@ for scope in ('mmseg', 'mmdet'):
         for name in names:
             with root.switch_scope_and_registry(scope) as local:
                 assert local.get(name) is not None, (scope, kind, name)
+from mmseg.registry import MODELS
+assert MODELS.get('FastUPerHead').__module__ == 'cb_mm.models.heads.fast_uper_head'
 """
     command = [sys.executable, '-c', code]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120)

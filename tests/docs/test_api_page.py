@@ -31,7 +31,7 @@ def test_examples_run_one_after_another(tmp_path, monkeypatch, capsys):
     assert (tmp_path / 'model.onnx').is_file()
     # The README's example, with the model and the data that are there.
     (example,) = [block for block in blocks('README.md') if 'evaluate_robustness' in block]
-    call = "'configs/upernet_vit_s_cb.py', 'CHECKPOINT', suite='table9'"
+    call = "'upernet_vit_s_cb', 'CHECKPOINT', suite='table9'"
     assert call in example
     small = "config, run.checkpoint, suite='table9', repeats=1, limit=1, data_root=scenes.ade20k"
     exec(compile(example.replace(call, small), 'README.md', 'exec'), names)

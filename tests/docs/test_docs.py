@@ -43,6 +43,21 @@ def test_links_and_pictures_resolve(page):
             assert anchor in pages.anchors(target), link
 
 
+def test_tests_that_the_pages_name_exist():
+    """SECURITY.md names the test of each promise; `…` and a bare `::name` mean the file before."""
+    files = {file.name: file.read_text() for file in (REPO / 'tests').rglob('test_*.py')}
+    count = 0
+    for page in pages.PAGES:
+        module = ''
+        named = r'`(?:tests/[\w/]*?)?(test_\w+\.py|…(?=::)|(?=::))(?:::(test_\w+))?`'
+        for found in re.finditer(named, page.read_text()):
+            module = found[1] if found[1].endswith('.py') else module
+            assert module in files, f'{page.name}: {module}'
+            assert not found[2] or f'def {found[2]}(' in files[module], f'{page.name}: {found[0]}'
+            count += page.name == 'SECURITY.md'
+    assert count > 40
+
+
 def test_every_picture_is_shown():
     shown = {(page.parent / link).resolve() for page in pages.PAGES for link in links(page)}
     assert [path.name for path in PICTURES.iterdir() if path.resolve() not in shown] == []
@@ -182,7 +197,9 @@ def said_by_us() -> str:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 pieces.append(node.value)
-    return re.sub(r'\s+', ' ', '\0'.join(pieces).replace('\\"', '"'))
+    said = re.sub(r'\s+', ' ', '\0'.join(pieces).replace('\\"', '"'))
+    # Users of the tools see an option where the library names a parameter.
+    return re.sub(r'`([a-z_]+)`', lambda name: f'--{name[1].replace("_", "-")}', said)
 
 
 def test_troubleshooting_quotes_what_is_said():

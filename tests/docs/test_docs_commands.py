@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import io
 import os
 import re
@@ -23,8 +24,11 @@ import torch.distributed.run
 from packaging.requirements import Requirement
 from tool import REPO, TOOLS, environment
 
+from cb_mm.config import recipes
 from cb_mm.config.loading import load_config
 from cb_mm.robustness.jobs import plan_cells
+from cb_mm_cli import analyze_attention, visualize_attention
+from cb_mm_cli.command import COMMANDS as SUBCOMMANDS
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -43,7 +47,8 @@ class Parsed(Exception):
 def parse(script: Path, words: list[str]) -> argparse.Namespace:
     """What the script's own parser makes of the words; its message is the failure."""
     assert script.is_file(), f'{script} does not exist'
-    if 'argparse' not in script.read_text():  # it takes no words, and calling it would run it
+    # A script without a parser takes no words, and calling it would run it.
+    if not re.search(r'import main, parse\b|argparse', script.read_text()):
         assert not words, words
         return argparse.Namespace()
     if script not in _SCRIPTS:
@@ -101,9 +106,40 @@ def check_options(args: argparse.Namespace) -> None:
         plan_cells(args.suite, args.corruption, args.severity, args.fgsm)
 
 
+def of_cb_mm(words: list[str]) -> None:
+    assert words[0] in (*SUBCOMMANDS, '--help', '--version'), words[0]
+    if len(words) == 1:  # a sentence names it
+        return
+    module = importlib.import_module(f'cb_mm_cli.{SUBCOMMANDS[words[0]][0]}')
+    if words[0] == 'attention':
+        measured = words[1] == 'measure'
+        module = analyze_attention if measured else visualize_attention
+        words = words if words[1] not in ('draw', 'measure') else words[1:]
+    if words[0] == 'doctor':
+        assert words[1:] in ([], ['--json'])
+        return
+    errors = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(io.StringIO()):
+            args = module.parse(words[1:])
+    except SystemExit as stop:
+        if stop.code:
+            raise AssertionError(errors.getvalue()) from stop
+        return
+    recipe = recipes.recipe_file(str(getattr(args, 'config', '')))
+    if recipe is not None:
+        args.config = recipe
+    check_options(args)
+
+
 def of_torchrun(words: list[str]) -> None:
     args = torch.distributed.run.get_args_parser().parse_args(words)
     of_python([args.training_script, *args.training_script_args])
+
+
+def of_other_launchers(words: list[str]) -> None:
+    """``srun --ntasks=2 python …``, ``mpirun -n 2 python …``."""
+    of_python(words[words.index('python') + 1 :])
 
 
 def of_make(words: list[str]) -> None:
@@ -127,8 +163,10 @@ def of_pip(words: list[str]) -> None:
     parser.add_argument('requirements', nargs='*')
     args = parser.parse_args(words[1:])
     assert args.constraint is None or (REPO / args.constraint).is_file()
-    own = re.sub(r'^\.', 'cb_mm', args.editable) if args.editable else None
-    for requirement in map(Requirement, [*args.requirements, *([own] if own else [])]):
+    given = [*args.requirements, *([args.editable] if args.editable else [])]
+    # The checkout or a release file, with extras.
+    own = [re.sub(r'^(\./cb_mm-[^/]*\.whl|\.)(?=\[|$)', 'cb_mm', word) for word in given]
+    for requirement in map(Requirement, own):
         if requirement.name == 'cb_mm':
             assert requirement.extras <= set(extras), requirement
 
@@ -157,10 +195,12 @@ def of_the_shell(words: list[str]) -> None:
 KINDS: dict[str, Callable[[list[str]], None]] = {
     r'(\.venv/bin/)?python': of_python,
     r'torchrun': of_torchrun,
+    r'srun|mpirun': of_other_launchers,
     r'make': of_make,
+    r'cb-mm': of_cb_mm,
     r'pip': of_pip,
     r'mim': of_mim,
-    r'cd|ls|cat|head|unzip|git|pre-commit': of_the_shell,
+    r'cd|ls|cat|head|unzip|git|pre-commit|export|scancel|tests/cluster/install.sh': of_the_shell,
 }
 
 
@@ -171,7 +211,9 @@ def printing_programs(tmp_path_factory) -> dict[str, str]:
     for name in ('python', 'srun'):
         (folder / name).write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
         (folder / name).chmod(0o755)
-    return {'PATH': f'{folder}:{os.environ["PATH"]}', 'PYTHON': 'python'}
+    # Within a job, the scripts for Slurm start srun; outside of one they would submit it first.
+    path = f'{folder}:{os.environ["PATH"]}'
+    return {'PATH': path, 'PYTHON': 'python', 'SLURM_JOB_ID': '1'}
 
 
 def check_script(command: pages.Command, programs: dict[str, str]) -> None:
@@ -181,7 +223,7 @@ def check_script(command: pages.Command, programs: dict[str, str]) -> None:
     done = subprocess.run([str(REPO / script), *words], env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     started = done.stdout.split('\n')[:-1]
-    tool = next(i for i, word in enumerate(started) if word.endswith('.py'))
+    tool = next(i for i, word in enumerate(started) if word.endswith(('/train.py', '/test.py')))
     check_options(parse(Path(started[tool]), started[tool + 1 :]))
 
 
@@ -248,9 +290,10 @@ def run_block(block: pages.Block, folder: Path) -> None:
 
 def run_command(command: pages.Command, folder: Path) -> None:
     first, *words = command.words
-    if first == 'python' and words[0].endswith('.py'):
-        script = TOOLS.parent / words[0]
-        done = forked.run(str(script), *words[1:], cwd=folder)
+    script = first == 'python' and words[0].endswith('.py')
+    if script or first == 'cb-mm':
+        tool, words = (str(REPO / words[0]), words[1:]) if script else (first, words)
+        done = forked.run(tool, *words, cwd=folder)
         assert done.code == 0, f'{command.text}\n{done.out[-2000:]}\n{done.err[-2000:]}'
     else:
         path = f'{Path(sys.executable).parent}:{os.environ["PATH"]}'

@@ -9,6 +9,7 @@ import fault_cases
 import pytest
 from tool import REPO
 
+pytestmark = pytest.mark.slow  # some fifty runs of the tools
 CASES = [
     pytest.param(case, id=f'{group}: {case.title}')
     for group, cases in fault_cases.CASES.items()
