@@ -17,7 +17,7 @@ import timm
 import torch
 
 from cb_mm.attention import LayerAttention, load_subject, measure
-from cb_mm.attention.analysis import ModelChoice
+from cb_mm.attention.options import ModelChoice
 from cb_mm.attention.visualization import VisualizationOptions, visualize
 from cb_mm.datasets import write_scenes
 from cb_mm.fileio.images import read_image
