@@ -137,6 +137,8 @@ def calls(config: str, checkpoint: str, data: str, image: str, out: str) -> dict
             *given, corruptions=['fog=1'], limit=1, data_root=data, cfg_options=quick,
             safe_config=True),
         'attention_statistics': lambda: apis.attention_statistics(*given, image),
+        'visualize_attention': lambda: apis.visualize_attention(*given, image, html=True),
+        'predict': lambda: apis.predict(*given, image, corruptions=['fog=1'], safe_config=True),
         'benchmark': lambda: apis.benchmark(config, size=(48, 64), repeats=1, threads=2),
         'train': lambda: apis.train(
             config, data_root=data, work_dir=f'{out}/work', seed=1, safe_config=True,

@@ -96,7 +96,10 @@ def test_after_a_call_the_process_is_as_before(tmp_path, scenes):
     small = SmallModel(tmp_path, 'seg', scenes.ade20k, own_labels=False)
     image = next((scenes.ade20k / 'images' / 'validation').glob('*.jpg'))
     found = run_job('calls', small.config, small.checkpoint, small.data, image, tmp_path / 'out')
-    assert set(found) == {'evaluate_robustness', 'attention_statistics', 'benchmark', 'train'}
+    assert set(found) == {
+        'evaluate_robustness', 'attention_statistics', 'visualize_attention', 'predict',
+        'benchmark', 'train',
+    }  # fmt: skip
     for name, changed in found.items():
         left = {
             place
