@@ -6,6 +6,7 @@ safe whatever the process of the tests has done.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import multiprocessing
 import os
@@ -38,6 +39,17 @@ class Done:
     err: str
 
 
+#: Those that nobody has waited for yet.
+_running: set[Forked] = set()
+
+
+@atexit.register
+def _end_those_left() -> None:
+    """Python itself waits at its end, for ever, for what a failed test has left behind."""
+    for process in list(_running):
+        process.kill()
+
+
 class Forked:
     """A tool that is running.
 
@@ -64,12 +76,14 @@ class Forked:
         with _server_environment():
             self.process = _context.Process(target=_run, args=arguments)
             self.process.start()
+        _running.add(self)
 
     def kill(self) -> None:
         """End it, and the processes that load its data, as a power cut would."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.process.pid, signal.SIGKILL)
-        self.process.join()
+        self.process.join(60)
+        _running.discard(self)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
 
@@ -78,6 +92,7 @@ class Forked:
         self.process.join(seconds)
         if self.process.exitcode is None:
             self.kill()
+        _running.discard(self)
         done = Done(self.process.exitcode, *(file.read_text() for file in self._written()))
         for file in self.files:
             file.unlink(missing_ok=True)
@@ -120,7 +135,8 @@ def run_ranks(
     tool: str, *words: object, cwd: Path | Sequence[Path], seconds: float = 300, **options
 ) -> list[Done]:
     """Run a tool in two processes to their end."""
-    return [rank.wait(seconds) for rank in start_ranks(tool, *words, cwd=cwd, **options)]
+    ranks, end = start_ranks(tool, *words, cwd=cwd, **options), time.monotonic() + seconds
+    return [rank.wait(max(end - time.monotonic(), 1)) for rank in ranks]
 
 
 def _run(tool: str, words: list[str], cwd: str, files: tuple[Path, Path], before, env) -> None:

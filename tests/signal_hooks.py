@@ -43,7 +43,7 @@ class SignalAt(Hook):
         if runner.rank == self.rank:
             target = -os.getpgid(0) if self.group else os.getpid()
             words = ['kill', f'-{self.number.value}', '--', str(target)]
-            subprocess.run(words, check=True, start_new_session=True)
+            subprocess.run(words, check=True, start_new_session=True, timeout=60)
 
     def before_train_iter(self, runner, batch_idx, data_batch=None) -> None:
         if not self.validation and runner.iter + 1 == self.iteration:
@@ -114,4 +114,4 @@ class WaitForSignal(Hook):
 
     def _change_job(self, change: str) -> None:
         words = ['scontrol', 'update', f'JobId={os.environ["SLURM_JOB_ID"]}', change]
-        subprocess.run(words, check=True)
+        subprocess.run(words, check=True, timeout=60)

@@ -97,12 +97,15 @@ def running_cluster() -> Iterator[Path]:
         _wait_until_idle(conf, folder)
         yield folder
     finally:
+        if len(started) == 3:
+            _end_jobs(folder / 'slurm.conf')
         for process in reversed(started):
             process.terminate()
         for process in started:
-            with contextlib.suppress(subprocess.TimeoutExpired):
+            try:
                 process.wait(20)
-            process.kill()
+            except subprocess.TimeoutExpired:
+                process.kill()
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -113,11 +116,30 @@ def _start(words: list[str], folder: Path) -> subprocess.Popen:
                                 start_new_session=True)  # fmt: skip
 
 
+def ask(*words: str, env: dict[str, str]) -> str | None:
+    """What a program of Slurm's prints; None if it fails, or waits for a controller in vain."""
+    try:
+        done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=20)
+    except subprocess.TimeoutExpired:
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+def _end_jobs(conf: Path) -> None:
+    """End what a failed test has left: it would outlive the daemons."""
+    env = {**os.environ, 'SLURM_CONF': str(conf)}
+    for _ in range(20):
+        left = (ask('squeue', '-h', '-o', '%i', env=env) or '').split()
+        if not left or ask('scancel', '--full', '--signal=KILL', *left, env=env) is None:
+            return
+        time.sleep(1)
+
+
 def _wait_until_idle(conf: str, folder: Path) -> None:
-    for _ in range(60):
-        state = subprocess.run(['sinfo', '-h', '-o', '%t'], capture_output=True, text=True,
-                               env={**os.environ, 'SLURM_CONF': conf}).stdout  # fmt: skip
-        if state.strip() == 'idle':
+    end = time.monotonic() + 90
+    while time.monotonic() < end:
+        state = ask('sinfo', '-h', '-o', '%t', env={**os.environ, 'SLURM_CONF': conf})
+        if (state or '').strip() == 'idle':
             return
         time.sleep(0.5)
     logs = '\n'.join(file.read_text()[-1500:] for file in folder.glob('*.out'))

@@ -84,9 +84,8 @@ def _address(launcher: str, environment: Mapping[str, str]) -> str:
             return '127.0.0.1'
         with contextlib.suppress(OSError, subprocess.SubprocessError, IndexError):
             words = ['scontrol', 'show', 'hostnames', nodes]
-            return subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()[
-                0
-            ]
+            told = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60)
+            return told.stdout.split()[0]
     else:
         sizes = [environment[name] for name in _LOCAL_SIZES if name in environment]
         everyone = [environment.get('OMPI_COMM_WORLD_SIZE') or environment.get('PMI_SIZE')]

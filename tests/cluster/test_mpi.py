@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import subprocess
@@ -40,7 +41,7 @@ def test_mpirun_is_stopped_and_resumed_with_another_number_of_processes(
     with log.open('w') as out:
         job = subprocess.Popen(
             [*start, str(TOOLS / 'train.py'), *words, '--launcher', 'mpi'],
-            cwd=tmp_path, env=job_environment, stdout=out, stderr=out,
+            cwd=tmp_path, env=job_environment, stdout=out, stderr=out, start_new_session=True,
         )  # fmt: skip
         for _ in range(600):
             if 'Iter(train) [1/3]' in log.read_text() or job.poll() is not None:
@@ -48,7 +49,11 @@ def test_mpirun_is_stopped_and_resumed_with_another_number_of_processes(
             time.sleep(0.5)
         time.sleep(1)
         job.send_signal(signal.SIGUSR1)  # mpirun passes it on
-        code = job.wait(120)
+        try:
+            code = job.wait(120)
+        except subprocess.TimeoutExpired:
+            os.killpg(job.pid, signal.SIGKILL)
+            raise
     assert code == 138, log.read_text()
     assert 'batch    4 = 2 × 2 processes' in log.read_text()
     assert 'stopped by SIGUSR1 after iteration 2 of 3, saved as' in log.read_text()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
+import signal
 import socket
 import subprocess
 import time
@@ -11,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from run_files import assert_same
-from slurm_cluster import PARTITION
+from slurm_cluster import PARTITION, ask
 from tool import SMALL_UPERNET, TOOLS, write_config
 
 from cb_mm.checkpoints.read import read_checkpoint
@@ -36,8 +38,17 @@ def submit(slurm: dict[str, str], config: Path, data: Path, *words: object, **va
         [str(TOOLS / 'slurm_train.sh'), PARTITION, 'test', str(config), '--data-root', str(data),
          '--work-dir', str(config.parent / 'w'), *map(str, words)],
         cwd=config.parent, env={**slurm, **variables}, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
     )  # fmt: skip
+
+
+def printed(job: subprocess.Popen, seconds: float) -> tuple[str, str]:
+    """What it printed until its end; one that does not end is ended, with its children."""
+    try:
+        return job.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(job.pid, signal.SIGKILL)
+        raise
 
 
 def small(folder: Path, hook: str = "dict(type='WaitForSignal')") -> Path:
@@ -47,12 +58,13 @@ def small(folder: Path, hook: str = "dict(type='WaitForSignal')") -> Path:
 
 def start_again_at_once(slurm: dict[str, str], folder: Path) -> None:
     """Wait until the job of this folder is back in the queue; Slurm would let it wait there."""
-    for _ in range(600):
+    end = time.monotonic() + 240
+    while time.monotonic() < end:
         for log in folder.glob('slurm-*.out'):
             if 'DUE TO JOB REQUEUE' in log.read_text():
                 job = log.stem.removeprefix('slurm-')
                 words = ['scontrol', 'update', f'JobId={job}', 'StartTime=now']
-                if subprocess.run(words, env=slurm, capture_output=True).returncode == 0:
+                if ask(*words, env=slurm) is not None:
                     return
         time.sleep(0.5)
 
@@ -62,7 +74,7 @@ def whole(slurm, scenes, tmp_path_factory) -> Path:
     """The folder of an undisturbed run of two processes."""
     config = small(tmp_path_factory.mktemp('whole'))
     job = submit(slurm, config, scenes.ade20k)
-    out, err = job.communicate(timeout=200)
+    out, err = printed(job, 200)
     assert job.returncode == 0, out + err
     assert 'batch    4 = 2 × 2 processes' in out
     return config.parent
@@ -74,7 +86,7 @@ def test_time_limit_requeue_resume_equals_undisturbed(slurm, scenes, whole, tmp_
                  'custom_hooks.0.time_limit=40', SRUN_ARGS='--time=60',
                  SIGNAL_AHEAD='5')  # fmt: skip
     start_again_at_once(slurm, tmp_path)
-    out, err = job.communicate(timeout=300)
+    out, err = printed(job, 300)
     assert job.returncode == 0, out + err
     assert out.count('stopped by SIGUSR1 after iteration 3 of 4, saved as') == 1
     assert re.search(r'job \d+: saved before its time limit; back into the queue', out)
@@ -95,7 +107,7 @@ def test_kill_9_of_one_task_ends_the_job_and_the_default_port_may_be_busy(slurm,
             usual.listen()
         job = submit(slurm, config, scenes.ade20k, '--cfg-options',
                      'default_hooks.checkpoint.interval=2')  # fmt: skip
-        out, err = job.communicate(timeout=300)
+        out, err = printed(job, 300)
     assert job.returncode in (137, 143), out + err  # 143 if srun was faster than the other's end
     assert 'Iter(train) [2/4]' in out
     assert 'back into the queue' not in out

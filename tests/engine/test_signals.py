@@ -82,7 +82,7 @@ def test_outside_the_main_thread_nothing_changes():
 
     thread = threading.Thread(target=job)
     thread.start()
-    thread.join()
+    thread.join(20)
     assert seen == [(None, before)]
 
 
@@ -91,11 +91,26 @@ def wait_until_ended(process, seconds: float = 20) -> int | None:
     return process.exitcode
 
 
-def test_children_ignore_requests_but_their_parent_can_end_them():
-    fork = multiprocessing.get_context('fork')
+@pytest.fixture
+def fork():
+    """Start a process that is a copy of this one; what is left of it is ended after the test."""
+    started = []
+
+    def start(*call) -> multiprocessing.Process:
+        process = multiprocessing.get_context('fork').Process(target=call[0], args=call[1:])
+        process.start()
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()  # Python would wait for it at its own end, for ever
+        assert wait_until_ended(process) is not None
+
+
+def test_children_ignore_requests_but_their_parent_can_end_them(fork):
     with stop_on_signals() as stop:
-        child = fork.Process(target=time.sleep, args=(60,))
-        child.start()
+        child = fork(time.sleep, 60)
         for number in SIGNALS:
             if number != signal.SIGTERM:
                 os.kill(child.pid, number)
@@ -113,16 +128,15 @@ def _serve(connection) -> None:
         connection.send(connection.recv())
 
 
-def test_a_worker_outlives_a_signal_to_the_whole_job():
+def test_a_worker_outlives_a_signal_to_the_whole_job(fork):
     """All signals from elsewhere, as a scheduler sends them; then the parent's own."""
-    fork = multiprocessing.get_context('fork')
-    here, there = fork.Pipe()
+    here, there = multiprocessing.Pipe()
     with stop_on_signals():
-        worker = fork.Process(target=_serve, args=(there,))
-        worker.start()
+        worker = fork(_serve, there)
+    assert here.poll(20)
     assert here.recv() == 'ready'
     for number in SIGNALS:
-        subprocess.run(['kill', f'-{number.value}', str(worker.pid)], check=True)
+        subprocess.run(['kill', f'-{number.value}', str(worker.pid)], check=True, timeout=60)
     here.send('alive')
     assert here.poll(20)
     assert here.recv() == 'alive'
@@ -136,7 +150,7 @@ def test_importing_it_takes_nothing_but_the_standard_library():
         f'package.__path__ = [{str(REPO / "cb_mm")!r}]; import cb_mm.engine.signals;'
         'assert "torch" not in sys.modules'
     )
-    subprocess.run([sys.executable, '-c', code], check=True)
+    subprocess.run([sys.executable, '-c', code], check=True, timeout=120)
 
 
 def test_while_the_model_is_compiled_a_signal_ends_the_run_at_once():
