@@ -44,7 +44,13 @@ test_dataloader = val_dataloader
 """
 )
 
-TEXTS = {'seg': SMALL_UPERNET, 'det': FAST_MASK_RCNN}
+# The process of the tests has threads, and forking it is not safe: tests that need workers ask.
+NO_WORKERS = """
+test_dataloader = dict(
+    num_workers=0, persistent_workers=False, dataset=dict(pipeline=test_pipeline)
+)
+"""
+TEXTS = {'seg': SMALL_UPERNET + NO_WORKERS, 'det': FAST_MASK_RCNN + NO_WORKERS}
 LAYOUTS = {'seg': 'ade20k', 'det': 'coco'}
 SCOPES = {'seg': 'mmseg', 'det': 'mmdet'}
 
@@ -75,11 +81,10 @@ class SmallModel:
                 self.data = annotate(self, folder / f'{task}_data')
 
     def prepared(self, *options: str):
-        """The whole config, on the scenes, without workers."""
-        words = ['test_dataloader.num_workers=0', 'test_dataloader.persistent_workers=False']
+        """The whole config, on the scenes."""
         return prepare_config(
             RunOptions(
-                str(self.config), data_root=str(self.data), cfg_options=[*words, *options],
+                str(self.config), data_root=str(self.data), cfg_options=[*options],
                 work_dir=str(self.folder / 'work'),
             )
         )  # fmt: skip
