@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from typing import Any
 
 import timm
@@ -44,22 +45,26 @@ def set_normalization(
             _follow(config, weights, trust)
         return
     mean, std = named_normalization(name, weights, trust)
-    preprocessor = config.model.get('data_preprocessor')
+    preprocessor = _preprocessor(config)
     if not preprocessor or 'mean' not in preprocessor:
         raise UserError('`normalization`: the data preprocessor of the config has no mean and std.')
     preprocessor.mean, preprocessor.std = list(mean), list(std)
 
 
+def _preprocessor(config: Config) -> Any:
+    """Return the settings of the preprocessor: the model's, or those beside it."""
+    return config.model.get('data_preprocessor') or config.get('data_preprocessor')
+
+
 def _follow(config: Config, weights: str, trust: bool) -> None:
     """Take mean and std from the weights, and say so where the config has others."""
-    model = config.model
-    preprocessor = model.get('data_preprocessor') or config.get('data_preprocessor')
+    preprocessor = _preprocessor(config)
     if not preprocessor or 'mean' not in preprocessor:
         return
     content = read_weights(weights, trust)[0]
     found = normalization_in(content, weights)
     if found is None:
-        if is_published(content) and 'head' in model:
+        if is_published(content) and 'head' in config.model:
             raise UserError(
                 f'checkpoint {weights} does not say how its images were normalised, and a wrong '
                 'mean and std cost many points. Pass `normalization` imagenet (DeiT, DINO, MAE), '
@@ -117,7 +122,7 @@ def normalization_of(
 
 
 def _timm_name(weights: str) -> str | None:
-    name = str(weights).removeprefix('hf-hub:').removeprefix('timm/')
+    name = re.sub('^(hf[-_]hub:)?(timm/)?', '', str(weights))
     return name if '/' not in name and timm.is_model(name) else None
 
 

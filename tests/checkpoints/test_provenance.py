@@ -9,7 +9,12 @@ import torch
 from mmengine.config import Config
 
 from cb_mm.checkpoints.backbone_weights import load_weights
-from cb_mm.checkpoints.normalization import NORMALIZATIONS, normalization_of, set_normalization
+from cb_mm.checkpoints.normalization import (
+    NORMALIZATIONS,
+    normalization_caution,
+    normalization_of,
+    set_normalization,
+)
 from cb_mm.checkpoints.provenance import KEY, Provenance, check_exact
 from cb_mm.errors import UserError
 from cb_mm.models import ViTCB
@@ -205,3 +210,59 @@ def test_normalization_follows_the_weights(tmp_path):
     set_normalization(changed, 'weights', str(file))
     assert changed.model.data_preprocessor.mean == [1.0, 2.0, 3.0]
     assert changed.model.data_preprocessor.std == [4.0, 5.0, 6.0]
+
+
+@pytest.mark.parametrize('prefix', ['', 'timm/', 'hf-hub:timm/', 'hf_hub:timm/', 'hf-hub:'])
+def test_the_hub_may_be_named_with_a_model_of_timm(prefix):
+    """Nothing is read or downloaded: timm's own list says how its images were normalised."""
+    mean, std = normalization_of(f'{prefix}vit_base_patch16_clip_224.openai')
+    assert mean == pytest.approx(NORMALIZATIONS['clip'][0], abs=1e-3)
+    assert std == pytest.approx(NORMALIZATIONS['clip'][1], abs=1e-3)
+
+
+def test_a_preprocessor_without_mean_and_std(tmp_path):
+    bare = Config(dict(model=dict(data_preprocessor=dict(type='SegDataPreProcessor'))))
+    with pytest.raises(UserError, match='no mean and std'):
+        set_normalization(bare, 'half')
+    set_normalization(bare, None, str(tmp_path / 'never_read.pth'))
+    assert dict(bare.model.data_preprocessor) == {'type': 'SegDataPreProcessor'}
+    beside = Config(dict(model=dict(), data_preprocessor=dict(mean=[1.0] * 3, std=[2.0] * 3)))
+    set_normalization(beside, 'half')
+    assert beside.data_preprocessor == dict(mean=[127.5] * 3, std=[127.5] * 3)
+
+
+class Segmentor(torch.nn.Module):
+    """As much of a segmentor as has mean and std: those of AugReg."""
+
+    def __init__(self, **options) -> None:
+        super().__init__()
+        self.backbone = vit(**options)
+        self.data_preprocessor = torch.nn.Module()
+        for name in ('mean', 'std'):
+            self.data_preprocessor.register_buffer(name, torch.full((3, 1, 1), 127.5))
+
+
+def test_caution_at_the_start_of_a_training(tmp_path):
+    model = Segmentor()
+    assert normalization_caution(model, None) == ''
+    assert normalization_caution(model, 'vit_tiny_patch16_224') == ''
+    imagenet = 'mean 123.675, 116.28, 103.53 and std 58.395, 57.12, 57.375'
+    own = 'mean 127.5, 127.5, 127.5 and std 127.5, 127.5, 127.5'
+    words = f'was trained with images of {imagenet}, the config has {own}; `normalization` weights'
+    assert words in normalization_caution(model, 'deit_tiny_patch16_224')
+    file = tmp_path / 'a.pth'
+    for name, expected in (('imagenet', f'{file} {words}'), ('half', '')):
+        mean, std = NORMALIZATIONS[name]
+        weights = {f'backbone.{key}': value for key, value in vit().state_dict().items()}
+        record = Provenance(mean=mean, std=std).to_meta()
+        torch.save({'meta': {KEY: record}, 'state_dict': weights}, file)
+        found = normalization_caution(Segmentor(), str(file))
+        assert found.startswith(expected)
+        assert bool(found) == bool(expected)
+        model = Segmentor(init_cfg=dict(type='Pretrained', checkpoint=str(file)))
+        model.backbone.init_weights()
+        file.unlink()  # what was read when the model took it is enough
+        assert normalization_caution(model, str(file)) == found
+        # A name of timm counts more than a report of another file.
+        assert words in normalization_caution(model, 'deit_tiny_patch16_224')
+        assert normalization_caution(model, 'vit_tiny_patch16_224') == ''
