@@ -89,7 +89,8 @@ def test_depth_figures_say_what_they_show(subject, image, tmp_path):
     for words in ('Mass on the strongest key', 'Norm over the mean norm', 'Broadcast share'):
         assert words in text
     text = svg(scales_figure(models), tmp_path)
-    assert 'Mean of λ' in text
+    for words in ('Mean of λ', '(a) Average of the scales', '(b) Ratio of quantiles'):
+        assert words in text
     assert scales_figure(models[:1]) is None
 
 

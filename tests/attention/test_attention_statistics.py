@@ -298,6 +298,12 @@ def test_summary_over_images(model):
     )
 
 
+def test_only_the_first_sizes_of_many_are_listed():
+    summary = ModelSummary('ViT')
+    summary.grids = {(rows, 7) for rows in range(30, 0, -1)}
+    assert summary.as_dict()['grids'] == [(rows, 7) for rows in range(1, 21)]
+
+
 def test_scales_of_cb_s():
     model = ViTCB(
         dict(patch_size=8, embed_dim=10, depth=4, num_heads=2), 'cb_s', 'upper',

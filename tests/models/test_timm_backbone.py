@@ -64,6 +64,14 @@ def test_parameters_with_the_classifier_as_the_papers_count(name, paper, exact):
         assert round(count / 1e6, 1) == paper
 
 
+def test_what_timm_is_told_of_localvit():
+    cfg = timm.get_pretrained_cfg('localvit_tiny_patch16_224')
+    like = timm.get_pretrained_cfg('deit_tiny_patch16_224')
+    for name in ('num_classes', 'input_size', 'mean', 'std', 'first_conv', 'classifier'):
+        assert getattr(cfg, name) == getattr(like, name), name
+    assert not cfg.has_weights
+
+
 def segmentor(system: str, **options) -> nn.Module:
     name, arguments, size = SYSTEMS[system]
     backbone = dict(type='TimmCB', model_name=name, model_kwargs=arguments, **options)

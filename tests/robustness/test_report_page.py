@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 import shutil
 
+import numpy as np
 import pytest
 from robustness_models import SmallModel
 from tool import main_of
 
 from cb_mm.fileio.result_files import read_json, write_json
-from cb_mm.robustness.page import write_page
+from cb_mm.robustness.image_scores import write_image_scores
+from cb_mm.robustness.metrics import Scores
+from cb_mm.robustness.page import _images, write_page
 from cb_mm.robustness.results_file import read_compared
 from cb_mm.robustness.worst_images import read_worst_images
 
@@ -192,6 +195,18 @@ def test_hostile_names_are_only_text(tested, opened, tmp_path):
     assert page.locator('img[src=x]').count() == 0
     assert HOSTILE in page.locator('h1').inner_text()
     assert rows(page, 'scores')[0][0] == HOSTILE
+
+
+def test_the_page_lists_the_lowest_scores(tmp_path):
+    values = np.random.default_rng(0).permutation(602).astype(float)
+    values[7] = np.nan
+    names = [f'{number}.jpg' for number in range(602)]
+    write_image_scores(tmp_path, 'clean', names, Scores(per_image={'mIoU': values.tolist()}))
+    results = {'cells': [{'key': 'clean', 'random': False}]}
+    found = _images(tmp_path, results, None, 'mIoU')
+    assert found['total'] == 602
+    assert [row['name'] for row in found['rows']] == [names[n] for n in np.argsort(values)[:500]]
+    assert _images(tmp_path, results, None, 'bbox_mAP') == {'rows': [], 'total': 0}
 
 
 def test_pictures_of_another_model_are_checked(tested, tmp_path):

@@ -214,6 +214,8 @@ def test_bars_are_the_means(figures):
     (figure,) = figures
     assert figure.get_size_inches().tolist() == pytest.approx([7.5, 1.1 + 0.26 * 12 + 0.7])
     assert len(figure.axes) == len(results['headline'])
+    (legend,) = (part.legends[0] for part in figure.subfigs)
+    assert [text.get_text() for text in legend.get_texts()] == [results['model']] * 2
     axis = figure.axes[0]
     means = [44, 40.2, 42.5, 40, 41, 40]
     bars = [patch for patch in axis.patches if patch.get_width()]
