@@ -8,6 +8,8 @@ import json
 import re
 import shutil
 from io import BytesIO
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -30,6 +32,7 @@ from cb_mm.attention.maps import normalise, parse_query, read_maps
 from cb_mm.attention.measures import entropy
 from cb_mm.attention.overlay import Look
 from cb_mm.attention.tokens import Tokens
+from cb_mm.attention.visualization import _what_fits
 from cb_mm.errors import UserError
 from cb_mm.fileio.images import to_tensor
 
@@ -125,6 +128,24 @@ def test_layers_that_are_asked_for_are_all_kept():
         plan(described, layers=range(12), max_bytes=20_000)
     with pytest.raises(UserError, match='layer 12 does not exist'):
         plan(described, layers=[12])
+
+
+@pytest.mark.parametrize(
+    ('layers', 'chosen', 'stride', 'words'),
+    [
+        (None, (0, 1, 2, 3), 1, ''),
+        (None, (1, 3), 1, 'the layers 1, 3 of ViT'),
+        (None, (1, 3), 2, 'the layers 1, 3 and every 2nd patch in both directions as query of ViT'),
+        ([1, 3], (1, 3), 1, ''),  # what was asked for is no surprise
+        ([1, 3], (1, 3), 3, 'every 3rd patch in both directions as query of ViT'),
+    ],
+)
+def test_what_was_left_out_is_told(layers, chosen, stride, words):
+    options = SimpleNamespace(layers=layers)
+    subject = SimpleNamespace(name='ViT', layers=4)
+    told = list(_what_fits(Path('x/a.html'), [Plan(chosen, (0,), stride)], [subject], options))
+    assert told == ([f'a.html holds {words}, to stay small; choose with `layers`, `heads` and '
+                     '`size`.'] if words else [])  # fmt: skip
 
 
 def test_queries_are_in_the_middle_of_their_blocks():

@@ -12,7 +12,9 @@ from torch import nn
 from cb_mm.attention import capture
 from cb_mm.attention.capture import LayerAttention
 from cb_mm.attention.maps import parse_query
+from cb_mm.attention.overlay import Look
 from cb_mm.attention.relevance import class_number, rollout, run_segmentor
+from cb_mm.attention.relevance_figures import draw_classes
 from cb_mm.attention.subject import Subject, load_subject
 from cb_mm.errors import UserError
 
@@ -115,6 +117,33 @@ def test_a_class_that_is_not_predicted_has_no_relevance(subject):
     assert run.relevance(3) is None
     assert 3 not in run.prediction.unique()
     assert all(run.relevance(number) is None for number in absent)
+
+
+def test_what_is_predicted_is_drawn_and_what_is_not_is_told(tmp_path):
+    model = segmentor()
+    model.dataset_meta = {'classes': ('road', 'sky', 'tree', 'car')}
+    nn.init.constant_(model.decode_head.conv_seg.bias, -1e9)
+    nn.init.constant_(model.decode_head.conv_seg.bias[:2], 0)
+    subject = load_subject(model)
+    seen = run_segmentor(subject, model, IMAGE).prediction.unique().tolist()
+    name = model.dataset_meta['classes'][seen[0]]
+
+    def draw(*classes: str):
+        return draw_classes(
+            tmp_path, 'a', IMAGE, [(subject, IMAGE)], classes, Look(), ['png', 'svg']
+        )
+
+    files, notes = draw(name, 'tree')
+    assert [file.name for file in files] == ['a_classes.png', 'a_classes.svg']
+    text = files[1].read_text()
+    assert name in text
+    assert 'tree' not in text
+    there = ', '.join(model.dataset_meta['classes'][number] for number in seen)
+    (note,) = notes
+    assert note.endswith(f'predicts no pixel as tree, so it has no relevance there. It predicts '
+                         f'{there}.')  # fmt: skip
+    files, notes = draw('car')
+    assert (files, len(notes)) == ([], 1)
 
 
 def test_classes_by_name_and_number():
