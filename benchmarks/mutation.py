@@ -42,6 +42,7 @@ AREAS = {
     'replay': ('**/replay*.py',),
     'attention': ('attention/**/*.py',),
 }  # fmt: skip
+_ENDLESS = 'never ends'
 #: What a copy of the repository does without.
 LEFT_OUT = ('.git', '.venv*', '__pycache__', 'work_dirs', '*.egg-info', '.ruff_cache')
 
@@ -239,7 +240,7 @@ def judge(mutant: mutants.Mutant, tree: Path, tests: list[Test]) -> dict:
     by = (
         note.read_text().splitlines()[0]
         if note.exists()
-        else {-9: 'never ends', 5: 'no test'}.get(code, '')
+        else {-9: _ENDLESS, 5: 'no test'}.get(code, '')
     )
     verdict = 'survived' if code in (0, 5) else 'killed'
     if verdict == 'killed' and not by:
@@ -251,7 +252,8 @@ def judge(mutant: mutants.Mutant, tree: Path, tests: list[Test]) -> dict:
 def check(args: argparse.Namespace) -> None:
     """Run every test that killed a mutant without one: where it fails, it proves nothing.
 
-    Such a test is left out from then on, and its mutants count as survivors until --again.
+    Such a test is left out from then on, and its mutants count as survivors until --again. So does
+    one that "never ends": a busy machine may only have been slow.
     """
     tree, note = copy_tree(args.work, 0), args.work / 'failed.txt'
     verdicts = read_verdicts(args.work)
@@ -271,7 +273,7 @@ def check(args: argparse.Namespace) -> None:
     (args.work / 'survey.jsonl').write_text('\n'.join(map(json.dumps, lines)) + '\n')
     with (args.work / 'verdicts.jsonl').open('a') as stream:
         for row in verdicts.values():
-            if row['by'] in failed or row['by'].startswith('exit code'):
+            if row['by'] in failed or row['by'].startswith(('exit code', _ENDLESS)):
                 row = {**row, 'verdict': 'survived', 'by': 'to be judged again'}
                 stream.write(json.dumps(row) + '\n')
 
@@ -285,39 +287,55 @@ def read_verdicts(work: Path) -> dict[str, dict]:
 
 
 def report(args: argparse.Namespace) -> None:
-    """Write mutation.json and mutation.md; notes and reasons in it are kept from before."""
-    from parts.markdown import table
+    """Write mutation.json and mutation.md, one table per seed.
 
-    rows = sorted(read_verdicts(args.work).values(), key=lambda row: (row['area'], row['key']))
+    Notes (by seed) and reasons in the JSON file are kept from before, and so are other seeds.
+    """
     out = args.out / 'mutation.json'
-    known = json.loads(out.read_text()) if out.exists() else {'reasons': {}}
-    notes = known.get('notes', '')
-    left = [row for row in rows if row['verdict'] == 'survived']
-    reasons = {row['key']: known['reasons'].get(row['key'], '') for row in left}
+    known = json.loads(out.read_text()) if out.exists() else {}
+    new = read_verdicts(args.work).values()
+    drawn = {row['seed'] for row in new}
+    rows = [row for row in known.get('mutants', []) if row['seed'] not in drawn] + list(new)
+    rows.sort(key=lambda row: (row['seed'], row['area'], row['key']))
+    notes = known.get('notes', {})
+    reasons = {
+        row['key']: known.get('reasons', {}).get(row['key'], '')
+        for row in rows
+        if row['verdict'] == 'survived'
+    }
     content = {'notes': notes, 'reasons': reasons, 'mutants': rows}
     args.out.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(content, indent=1, ensure_ascii=False) + '\n')
-    areas = list(dict.fromkeys(row['area'] for row in rows))
+    parts = [
+        '# Mutants\n\nSmall faults planted one at a time by `benchmarks/mutation.py`; killed means '
+        'that a test fails with it.'
+    ]
+    for seed in sorted({row['seed'] for row in rows}):
+        parts.append(f'## Seed {seed}')
+        parts += [notes[str(seed)]] if str(seed) in notes else []
+        parts += _tables([row for row in rows if row['seed'] == seed], reasons)
+    (args.out / 'mutation.md').write_text('\n\n'.join(parts) + '\n')
+
+
+def _tables(rows: list[dict], reasons: dict[str, str]) -> list[str]:
+    """Return the counts by area, and the survivors with their reasons."""
+    from parts.markdown import table
+
     counts = []
-    for area in (*areas, 'all'):
+    for area in (*dict.fromkeys(row['area'] for row in rows), 'all'):
         mine = [row for row in rows if area in (row['area'], 'all')]
         lost = sum(row['verdict'] == 'survived' for row in mine)
         share = f'{100 * lost / max(len(mine), 1):.1f} %'
         counts.append([area, str(len(mine)), str(len(mine) - lost), str(lost), share])
     survivors = [
         [f'`{row["file"]}:{row["line"]}`', row['operator'], _code(row), reasons[row['key']]]
-        for row in left
+        for row in rows
+        if row['verdict'] == 'survived'
     ]
-    seeds = ', '.join(sorted({str(row['seed']) for row in rows}))
-    (args.out / 'mutation.md').write_text(
-        f'# Mutants\n\nSmall faults planted one at a time by `benchmarks/mutation.py` (seed '
-        f'{seeds}); killed means that a test fails with it.\n\n'
-        + (f'{notes}\n\n' if notes else '')
-        + table(['area', 'mutants', 'killed', 'survived', 'share'], counts)
-        + '\n\n## Survivors\n\n'
-        + table(['where', 'kind', 'fault', 'why it survives'], survivors)
-        + '\n'
-    )
+    found = [table(['area', 'mutants', 'killed', 'survived', 'share'], counts)]
+    if survivors:
+        found.append(table(['survivor', 'kind', 'fault', 'why it survives'], survivors))
+    return found
 
 
 def _code(row: dict) -> str:

@@ -123,6 +123,8 @@ def test_report_counts_and_keeps_the_reasons(tmp_path):
     assert mutation.main(words) == 0
     content = json.loads((tmp_path / 'mutation.json').read_text())
     content['reasons']['k1'] = 'nothing depends on it'
+    content['notes']['0'] = 'The first draw.'
+    content['mutants'].append({**rows[0], 'key': 'k9', 'seed': 1})  # of another work folder
     (tmp_path / 'mutation.json').write_text(json.dumps(content))
     assert mutation.main(words) == 0
     text = (tmp_path / 'mutation.md').read_text()
@@ -133,3 +135,7 @@ def test_report_counts_and_keeps_the_reasons(tmp_path):
         '| `cb_mm/m.py:1` | constant | `1` → `2` | nothing depends on it |',
     ):
         assert line in text
+    first, second = text.split('## Seed 0\n\nThe first draw.\n\n')[1].split('## Seed 1\n\n')
+    assert '| all | 3 | 2 | 1 | 33.3 % |' in first
+    assert '| all | 1 | 1 | 0 | 0.0 % |' in second
+    assert 'why it survives' not in second
