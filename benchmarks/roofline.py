@@ -1,4 +1,4 @@
-"""Estimate training steps on GPUs that are not here: our heads against mmseg's.
+"""Estimate training steps on GPUs that are not here: our heads against mmseg's, ViTCB against timm.
 
 Operations, bytes and kernels of a training step of UperNet (forward, losses, backward, AdamW) are
 counted on fake CUDA tensors, which have shapes and types but no values. Published figures of the
@@ -6,11 +6,14 @@ A100 and the H100 turn them into times: a kernel takes 5 µs to start, its opera
 rate or its bytes at the peak bandwidth, whichever is longest. No kernel reaches these peaks, so
 the times are lower bounds; read the ratios. Backbone and pyramid are the same in both models.
 
+Mask R-CNN has mmdet's heads: there ViTCB, with CB and without, is compared with timm's own ViT. Its
+images are of 800 × 1344; what depends on values (matching, sampling, NMS, losses) is not counted.
+
 Examples:
   python benchmarks/roofline.py
   python benchmarks/roofline.py --arch s --size 640 --batch 4 --out /tmp
 
-Writes roofline.json and roofline.md.
+Writes roofline.json and roofline.md, and the same of Mask R-CNN: roofline_mask_rcnn.json and .md.
 """
 
 from __future__ import annotations
@@ -18,11 +21,15 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # torch is not imported for --help
+    from cb_mm.apis.gpu_check.training_step import StepCost
 
 HERE = Path(__file__).resolve().parent
-ARCHS = {'ti': 'upernet_vit_ti_cb.py', 's': 'upernet_vit_s_cb.py', 'b': 'upernet_vit_b_cb.py'}
+ARCHS = ('ti', 's', 'b')
 PRECISIONS = {
     'fp32': 'fp32',
     'torch': "torch's default",
@@ -38,8 +45,10 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument('--arch', nargs='+', choices=ARCHS, default=list(ARCHS), help='ViT sizes')
-    parser.add_argument('--size', type=int, default=512, metavar='N', help='image side (512)')
+    parser.add_argument('--arch', nargs='+', choices=ARCHS, default=ARCHS, help='ViT sizes')
+    parser.add_argument(
+        '--size', type=int, default=512, metavar='N', help='image side of UperNet (512)'
+    )
     parser.add_argument('--batch', type=int, default=2, metavar='N', help='images at once (2)')
     parser.add_argument(
         '--out', default=str(HERE / 'results'), metavar='DIR', help='folder of the results'
@@ -52,25 +61,51 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
 
 def estimate(arch: str, precision: str, size: int, batch: int) -> dict[str, Any]:
     """Return what both models ask of a GPU, the times on each GPU, and their ratio."""
-    from cb_mm.apis.gpu_check.roofline import GPUS, seconds
     from cb_mm.apis.gpu_check.training_step import count_training_step, with_mmseg_heads
     from cb_mm.config.loading import load_config
 
-    config = load_config(HERE.parent / 'configs' / ARCHS[arch])
+    config = load_config(HERE.parent / 'configs' / f'upernet_vit_{arch}_cb.py')
     row: dict[str, Any] = {'arch': arch, 'precision': precision}
     for name, one in (('ours', config), ('mmseg', with_mmseg_heads(config))):
-        step = count_training_step(one, precision, (size, size), batch)
-        row[name] = {
-            'kernels': step.kernels,
-            'operations': sum(cost.operations for cost in step.costs),
-            'bytes': sum(cost.bytes for cost in step.costs),
-            'seconds': {gpu.name: seconds(step.costs, gpu, precision) for gpu in GPUS},
-        }
-    row['ratio'] = {
-        gpu.name: row['ours']['seconds'][gpu.name] / row['mmseg']['seconds'][gpu.name]
-        for gpu in GPUS
-    }
+        row[name] = asked(count_training_step(one, precision, (size, size), batch), precision)
+    row['ratio'] = ratio(row['ours'], row['mmseg'])
     return row
+
+
+def estimate_mask_rcnn(arch: str, precision: str, batch: int) -> dict[str, Any]:
+    """Return the same for Mask R-CNN: with CB, without, and with timm's ViT."""
+    from cb_mm.apis.gpu_check.detection_step import count_detection_step, with_timm_backbone
+    from cb_mm.config.loading import load_config
+
+    configs = HERE.parent / 'configs'
+    plain = load_config(configs / f'mask_rcnn_vit_{arch}.py')
+    models = {
+        'cb': load_config(configs / f'mask_rcnn_vit_{arch}_cb.py'),
+        'none': plain,
+        'timm': with_timm_backbone(plain),
+    }
+    row: dict[str, Any] = {'arch': arch, 'precision': precision}
+    for name, one in models.items():
+        row[name] = asked(count_detection_step(one, precision, batch=batch), precision)
+    row['ratio'] = {name: ratio(row[name], row['timm']) for name in ('cb', 'none')}
+    return row
+
+
+def asked(step: StepCost, precision: str) -> dict[str, Any]:
+    """Return what a step asks of a GPU, and the time on each."""
+    from cb_mm.apis.gpu_check.roofline import GPUS, seconds
+
+    return {
+        'kernels': step.kernels,
+        'operations': sum(cost.operations for cost in step.costs),
+        'bytes': sum(cost.bytes for cost in step.costs),
+        'seconds': {gpu.name: seconds(step.costs, gpu, precision) for gpu in GPUS},
+    }
+
+
+def ratio(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, float]:
+    """Return our time as a share of theirs, on each GPU."""
+    return {gpu: time / theirs['seconds'][gpu] for gpu, time in ours['seconds'].items()}
 
 
 def table(rows: list[dict[str, Any]]) -> str:
@@ -95,19 +130,45 @@ def table(rows: list[dict[str, Any]]) -> str:
     return '\n'.join(lines) + '\n'
 
 
+def table_of_mask_rcnn(rows: list[dict[str, Any]]) -> str:
+    """Return the rows as Markdown; each cell has ViTCB's with CB, without, and timm's."""
+    gpus = list(rows[0]['ratio']['cb'])
+    heads = ['ViT', 'precision', 'kernels', 'Tflop', 'GB']
+    heads += [text for gpu in gpus for text in (f'{gpu}, ms', 'CB / timm', 'none / timm')]
+    lines = ['| ' + ' | '.join(heads) + ' |', '|' + '---|' * len(heads)]
+    for row in rows:
+        three = [row[name] for name in ('cb', 'none', 'timm')]
+        cells = [
+            row['arch'].capitalize(),
+            PRECISIONS[row['precision']],
+            ' / '.join(f'{one["kernels"]:,}' for one in three),
+            f'{three[0]["operations"] / 1e12:.2f}',
+            ' / '.join(f'{one["bytes"] / 1e9:.1f}' for one in three),
+        ]
+        for gpu in gpus:
+            cells += [' / '.join(f'{1e3 * one["seconds"][gpu]:.1f}' for one in three)]
+            cells += [f'{row["ratio"][name][gpu]:.3f}' for name in ('cb', 'none')]
+        lines.append('| ' + ' | '.join(cells) + ' |')
+    return '\n'.join(lines) + '\n'
+
+
 def run(args: argparse.Namespace) -> None:
     """Count, print, write."""
+    parts: dict[str, tuple[Callable[..., dict], Callable[[list[dict]], str], dict]] = {
+        'roofline': (estimate, table, {'size': args.size, 'batch': args.batch}),
+        'roofline_mask_rcnn': (estimate_mask_rcnn, table_of_mask_rcnn, {'batch': args.batch}),
+    }
     from cb_mm.fileio.atomic import write_atomically
 
-    rows = []
-    for arch in args.arch:
-        for precision in PRECISIONS:
-            rows.append(estimate(arch, precision, args.size, args.batch))
-            print(table(rows[-1:]).splitlines()[-1], flush=True)
-    about = {'size': args.size, 'batch': args.batch, 'rows': rows}
-    out = Path(args.out)
-    write_atomically(out / 'roofline.json', json.dumps(about, indent=1) + '\n')
-    write_atomically(out / 'roofline.md', table(rows))
+    for name, (count, layout, about) in parts.items():
+        rows = []
+        for arch in args.arch:
+            for precision in PRECISIONS:
+                rows.append(count(arch, precision, **about))
+                print(layout(rows[-1:]).splitlines()[-1], flush=True)
+        text = json.dumps({**about, 'rows': rows}, indent=1)
+        write_atomically(Path(args.out) / f'{name}.json', text + '\n')
+        write_atomically(Path(args.out) / f'{name}.md', layout(rows))
 
 
 def main(argv: list[str] | None = None) -> int:

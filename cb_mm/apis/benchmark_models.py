@@ -128,9 +128,10 @@ def without_weights(cfg: Any) -> Any:
     """Remove the loading of weights: speed does not depend on them."""
     if isinstance(cfg, dict):
         return {
-            key: without_weights(value)
+            # Not left out: mmseg's TIMMBackbone would then download its own.
+            key: None if key == 'pretrained' else without_weights(value)
             for key, value in cfg.items()
-            if not (key == 'init_cfg' and 'checkpoint' in str(value)) and key != 'pretrained'
+            if not (key == 'init_cfg' and 'checkpoint' in str(value))
         }
     return [without_weights(value) for value in cfg] if isinstance(cfg, list) else cfg
 

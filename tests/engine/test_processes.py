@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from pathlib import Path
 
 import pytest
 from forked import NoteOpens, run_ranks
+from mmengine.config import Config
 from run_files import assert_same
+from single_process_group import as_launched
 from tool import SMALL_UPERNET, main_of, write_config
+from torch.distributed import is_initialized
 
 from cb_mm.checkpoints.read import read_checkpoint
-from cb_mm.engine.processes import launched
+from cb_mm.engine.processes import joined_processes, launched
 from cb_mm.errors import UserError
 
 SLURM = {'SLURM_PROCID': '3', 'SLURM_LOCALID': '1', 'SLURM_STEP_NUM_TASKS': '4',
@@ -68,6 +72,24 @@ def test_a_tool_that_no_launcher_started_says_how(tmp_path, capsys, monkeypatch)
     words = [str(config), '--work-dir', str(tmp_path / 'w'), '--launcher', 'mpi']
     assert main_of('train.py')(words) == 2
     assert 'mpirun -n 2 python tools/train.py' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize('fails', [False, True])
+def test_processes_part_at_the_end(fails, monkeypatch):
+    """Also at an error; what was joined before stays so."""
+    for name in ('RANK', 'WORLD_SIZE', 'LOCAL_RANK', 'LOCAL_WORLD_SIZE', 'MASTER_ADDR',
+                 'MASTER_PORT'):  # fmt: skip
+        monkeypatch.setenv(name, '')  # so that they are restored
+    as_launched()
+    config = Config(dict(launcher='pytorch'))
+    with contextlib.suppress(ZeroDivisionError), joined_processes(config):
+        assert is_initialized()
+        with joined_processes(config):
+            pass
+        assert is_initialized()
+        if fails:
+            raise ZeroDivisionError
+    assert not is_initialized()
 
 
 # ----- two processes, each with a disk of its own

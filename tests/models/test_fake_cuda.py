@@ -13,6 +13,7 @@ import torch
 from fake_cuda import (
     CUDA,
     SECOND_DEVICE,
+    AllSelected,
     counted,
     forward_on_cuda,
     move_to_fake,
@@ -41,12 +42,15 @@ HOSTS: dict[str, tuple[str, dict, int | None]] = {
     'XCiT': ('xcit_nano_12_p16_224', dict(embed_dim=32, depth=4, num_heads=2), None),
     'CaiT': ('cait_xxs24_224', dict(embed_dim=32, depth=4, num_heads=2), 64),
     'PoolFormer': ('poolformer_s12', dict(layers=(1, 1, 1, 1), embed_dims=(8, 8, 8, 8)), None),
+    'PoolFormerV2': ('poolformerv2_s12', {}, None),
+    'VOLO': ('volo_d1_224', {}, 64),
+    'BEiT': ('beit_base_patch16_224', dict(embed_dim=24, depth=2, num_heads=2), 64),
     **{
         name: (name, dict(embed_dim=48, depth=4, num_heads=2), None)
         for name in (
             'vit_small_patch14_reg4_dinov2', 'vit_small_plus_patch16_dinov3',
             'eva02_tiny_patch14_224', 'vit_base_patch16_siglip_224',
-            'vit_small_patch16_rope_mixed_ape_224',
+            'vit_small_patch16_rope_mixed_ape_224', 'vit_pe_spatial_tiny_patch16_512',
         )
     },
 }  # fmt: skip
@@ -90,15 +94,28 @@ BACKBONES = {
 }
 
 
-@pytest.mark.parametrize('name', BACKBONES)
-def test_backbones(name):
+#: With blocks that are computed again in the backward pass.
+RECOMPUTED = {
+    'ViTCB': lambda: vit(broadcast='cb', with_cp=True),
+    'windows': lambda: vit(broadcast='cb', window=3, global_blocks=[1], with_cp=True),
+    'TimmCB': lambda: TimmCB(
+        'deit_small_distilled_patch16_224', 'cb', with_cp=True,
+        model_kwargs=dict(embed_dim=24, depth=4, num_heads=2),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ('name', 'again'), [*((n, False) for n in BACKBONES), *((n, True) for n in RECOMPUTED)]
+)
+def test_backbones(name, again):
     init_default_scope('mmseg')
-    model = BACKBONES[name]().train()
+    model = (RECOMPUTED if again else BACKBONES)[name]().train()
     for half in (None, torch.float16):
         maps = list(tensors_in(forward_on_cuda(model, (2, 3, 64, 64), half)))
         assert maps
         assert {x.device for x in maps} == {torch.device(CUDA)}
-    step_on_second(model, (2, 3, 64, 64))
+    step_on_second(model, (2, 3, 64, 64), again)
     grads = {p.grad.device for p in model.parameters() if p.grad is not None}
     assert grads == {torch.device(SECOND_DEVICE)}
 
@@ -131,14 +148,15 @@ def test_a_planted_constant_is_caught(kind):
         step_on_second(kind(), (1, 3, 4, 4))
 
 
-def head(kind: str, channels: int = 16, classes: int = 7, **loss) -> nn.Module:
+def head(kind: str, channels: int = 16, labels: int = 7, sampler=None, **loss) -> nn.Module:
     init_default_scope('mmseg')
     options = dict(in_channels=[8] * 4, in_index=[0, 1, 2, 3], pool_scales=(1, 2))
     if 'FCN' in kind:
         options = dict(in_channels=8, in_index=2, num_convs=1, concat_input=False)
     return MODELS.build(
-        dict(type=kind, channels=channels, num_classes=classes, norm_cfg=dict(type='BN'),
-             align_corners=False, loss_decode=dict(type='CrossEntropyLoss', **loss), **options)
+        dict(type=kind, channels=channels, num_classes=labels, norm_cfg=dict(type='BN'),
+             align_corners=False, sampler=sampler,
+             loss_decode={'type': 'CrossEntropyLoss', 'loss_name': 'loss_ce', **loss}, **options)
     )  # fmt: skip
 
 
@@ -157,19 +175,29 @@ def samples(device: str, side: int = 64, batch: int = 2) -> list[SegDataSample]:
 @pytest.mark.parametrize('kind', ['FastUPerHead', 'FastFCNHead'])
 @pytest.mark.parametrize(
     'loss',
-    [{}, {'avg_non_ignore': True}, {'class_weight': [1.0] * 7}],
+    [
+        {},
+        {'avg_non_ignore': True},
+        {'class_weight': [1.0] * 7},
+        # Shapes that depend on values: what may be selected is, which keeps every tensor in use.
+        {'sampler': dict(type='OHEMPixelSampler', thresh=0.7, min_kept=100)},
+        {'sampler': dict(type='OHEMPixelSampler', min_kept=100)},
+        {'use_sigmoid': True},
+        {'type': 'LovaszLoss', 'classes': 'all', 'reduction': 'none'},
+        {'type': 'DiceLoss'},
+    ],
     ids=str,
 )
 def test_heads_and_losses(kind, loss):
     model = head(kind, **loss).train()
     for half in (None, torch.float16, torch.bfloat16):
-        with counted():
+        with counted(), AllSelected():
             move_to_fake(model, CUDA)
             with cuda_autocast(half) if half else contextlib.nullcontext():
                 losses = model.loss(features(CUDA), samples(CUDA), {})
         assert {x.device for x in tensors_in(losses)} == {torch.device(CUDA)}
         assert losses['loss_ce'].dtype == torch.float32
-    with counted():
+    with counted(), AllSelected():
         move_to_fake(model, SECOND_DEVICE)
         model.loss(features(SECOND_DEVICE), samples(SECOND_DEVICE), {})['loss_ce'].sum().backward()
     assert {p.grad.device for p in model.parameters()} == {torch.device(SECOND_DEVICE)}
@@ -199,7 +227,7 @@ def test_the_second_device_casts_as_cuda_does():
 def kernels(kind: str, precision: str) -> int:
     """Kernels of a head of the paper's size and its loss, forward and backward."""
     half = torch.bfloat16 if precision == 'bf16' else None
-    model = head(kind, channels=512, classes=150)
+    model = head(kind, channels=512, labels=150)
     with Precision(precision, 'cuda').products(), counted() as counter:
         move_to_fake(model, SECOND_DEVICE)
         for _ in range(2):  # the first one fills caches
@@ -232,7 +260,7 @@ def test_memory_bounds_the_chunks_of_a_gpu():
 
 def test_where_torch_multiplies_more_slowly_than_it_convolves_the_head_only_convolves():
     """By torch's default, products are in float32 and convolutions in TF32, eight times faster."""
-    model = head('FastUPerHead', channels=512, classes=150).eval()
+    model = head('FastUPerHead', channels=512, labels=150).eval()
     names = {}
     for device, precision in ((CUDA, None), (CUDA, 'tf32'), (CUDA, 'fp32')):
         setting = Precision(precision, 'cuda').products() if precision else contextlib.nullcontext()

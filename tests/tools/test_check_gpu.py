@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
-from tool import REPO, main_of
+from tool import REPO, config_file, main_of
 
 from cb_mm.apis import check_gpu
 from cb_mm.apis.gpu_check import parts
+from cb_mm.apis.gpu_check.detection_step import count_detection_step, with_timm_backbone
+from cb_mm.config.loading import load_config
 from cb_mm.engine.optim.precision import Precision
 from cb_mm.errors import UserError
 
@@ -52,4 +54,22 @@ def test_the_estimates_in_the_docs():
     rows = json.loads((results / 'roofline.json').read_text())['rows']
     assert len(rows) == 3 * 4
     assert max(ratio for row in rows for ratio in row['ratio'].values()) <= 1.0
-    assert (results / 'roofline.md').read_text() in (REPO / 'docs' / 'gpu.md').read_text()
+    page = (REPO / 'docs' / 'gpu.md').read_text()
+    assert (results / 'roofline.md').read_text() in page
+    rows = json.loads((results / 'roofline_mask_rcnn.json').read_text())['rows']
+    assert len(rows) == 3 * 4
+    assert max(ratio for row in rows for ratio in row['ratio']['none'].values()) < 1.0005
+    assert max(ratio for row in rows for ratio in row['ratio']['cb'].values()) < 1.02
+    assert (results / 'roofline_mask_rcnn.md').read_text() in page
+
+
+def test_a_step_of_mask_rcnn_is_counted():
+    """With timm's ViT as with ours: the same products, in no more kernels."""
+    config = load_config(config_file('mask_rcnn_vit_ti'))
+    ours, theirs = (
+        count_detection_step(one, 'tf32', (64, 96), 1)
+        for one in (config, with_timm_backbone(config))
+    )
+    assert len({sum(cost.operations for cost in step.costs) for step in (ours, theirs)}) == 1
+    assert ours.kernels <= theirs.kernels
+    assert {'roi_align', '_roi_align_backward'} <= {cost.name for cost in ours.costs}

@@ -15,10 +15,11 @@ from torch.utils.flop_counter import flop_registry
 from . import fake_device
 
 aten = torch.ops.aten
-#: Operations that only make room or another view, and start no kernel.
+#: Operations that only make room, another view or a decision, and start no kernel.
 _FREE = {
     'empty', 'empty_like', 'empty_strided', 'new_empty', 'new_empty_strided', 'detach', 'alias',
     'lift_fresh', '_unsafe_view', 'set_', 'resize_', '_local_scalar_dense', 'device',
+    'promote_types',
 }  # fmt: skip
 #: More than one kernel: the partial sums of a norm's gradients, and those of attention's.
 _KERNELS = {

@@ -51,16 +51,16 @@ def with_mmseg_heads(config: Config) -> Config:
     return config
 
 
-def fake_segmentor(config: Config, device: str = SECOND_DEVICE) -> nn.Module:
-    """Build the segmentor of a config on a device that need not be there."""
+def fake_model(config: Config, scope: str = 'mmseg') -> nn.Module:
+    """Build the model of a config on a device that need not be there."""
     from mmengine.registry import MODELS
 
     config = copy.deepcopy(config)
     replace_sync_bn(config)
-    init_default_scope('mmseg')
+    init_default_scope(scope)
     with torch.device('meta'):
         model = MODELS.build(ConfigDict(without_weights(config.model.to_dict())))
-    return move_to_fake(model, device)
+    return move_to_fake(model, SECOND_DEVICE)
 
 
 def count_training_step(
@@ -74,9 +74,9 @@ def count_training_step(
         size: Height and width of the images.
         batch: Images at once.
     """
-    model = fake_segmentor(config).train()
+    model = fake_model(config).train()
     trained = [p for p in model.parameters() if p.requires_grad]
-    with fake_tensors(), _products(precision):
+    with fake_tensors(), products(precision):
         optimizer = torch.optim.AdamW(trained, lr=1e-4, foreach=True)
         _step(model, optimizer, precision, size, batch)  # fills caches, and the optimizer's state
         return _step(model, optimizer, precision, size, batch)
@@ -95,7 +95,7 @@ def _step(
     labels = torch.empty(batch, 1, *size, dtype=torch.long, device=SECOND_DEVICE)
     facts = dict(img_shape=size, ori_shape=size, pad_shape=size)
     samples = [SegDataSample(gt_sem_seg=PixelData(data=one), metainfo=facts) for one in labels]
-    with counting() as forward, _autocast(precision):
+    with counting() as forward, autocast(precision):
         losses = model(images, samples, mode='loss')
         # Not parse_losses, which also reads every number for the log.
         loss = sum(value.sum() for name, value in losses.items() if 'loss' in name)
@@ -107,12 +107,14 @@ def _step(
     return StepCost(forward.costs, backward.costs, update.costs)
 
 
-def _products(precision: str) -> contextlib.AbstractContextManager:
-    if precision == 'torch':  # torch's own settings
+def products(precision: str) -> contextlib.AbstractContextManager:
+    """Multiply in this precision within the block; 'torch' stands for torch's own settings."""
+    if precision == 'torch':
         return contextlib.nullcontext()
     return Precision(precision, 'cuda').products()
 
 
-def _autocast(precision: str) -> contextlib.AbstractContextManager:
+def autocast(precision: str) -> contextlib.AbstractContextManager:
+    """Cast to half precision within the block, if that is what this is."""
     half = {'bf16': torch.bfloat16, 'fp16': torch.float16}.get(precision)
     return SecondDeviceAutocast(half) if half else contextlib.nullcontext()

@@ -1,0 +1,96 @@
+"""What one training step of Mask R-CNN asks of a GPU, as far as it does not depend on values.
+
+How many boxes are matched, sampled and suppressed depends on the numbers, which fake tensors do not
+have. Counted are backbone, neck, RPN head, RoIAlign, box head and mask head for the numbers of
+boxes that the sampler aims at, forward and backward, and AdamW; not the losses themselves.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from mmengine.config import Config
+from torch import Tensor, nn
+
+from .cost import CostCounter, counting
+from .fake_device import SECOND_DEVICE, fake_tensors
+from .training_step import StepCost, autocast, fake_model, products
+
+#: What ViTCB's own pyramid is called in mmseg, whose layers it has.
+_SCALES = [4, 2, 1, 0.5]
+
+
+def with_timm_backbone(config: Config) -> Config:
+    """Return a copy of a config with timm's ViT itself, by mmseg's wrapper, and mmseg's pyramid."""
+    config = copy.deepcopy(config)
+    model, ours = config.model, config.model.backbone
+    names = {'tiny': 'vit_tiny_patch16_224', 'small': 'vit_small_patch16_224',
+             'base': 'vit_base_patch16_224'}  # fmt: skip
+    widths = {'tiny': 192, 'small': 384, 'base': 768}
+    model.backbone = dict(
+        type='mmseg.TIMMBackbone', model_name=names[ours.arch], features_only=True,
+        pretrained=False, out_indices=ours.out_indices, dynamic_img_size=True,
+        drop_path_rate=ours.get('drop_path_rate', 0.0),
+    )  # fmt: skip
+    pyramid = dict(
+        type='mmseg.Feature2Pyramid', embed_dim=widths[ours.arch], rescales=_SCALES,
+        norm_cfg=dict(type='BN'),
+    )  # fmt: skip
+    model.neck = [pyramid, model.neck]
+    return config
+
+
+def count_detection_step(
+    config: Config, precision: str, size: tuple[int, int] = (800, 1344), batch: int = 2
+) -> StepCost:
+    """Count forward, backward and a step of AdamW; arguments as in `count_training_step`."""
+    model = fake_model(config, 'mmdet').train()
+    trained = [p for p in model.parameters() if p.requires_grad]
+    with fake_tensors(), products(precision):
+        optimizer = torch.optim.AdamW(trained, lr=1e-4, foreach=True)
+        _step(model, optimizer, precision, size, batch)  # fills caches, and the optimizer's state
+        return _step(model, optimizer, precision, size, batch)
+
+
+def _step(
+    model: Any,
+    optimizer: torch.optim.Optimizer,
+    precision: str,
+    size: tuple[int, int],
+    batch: int,
+) -> StepCost:
+    images = torch.empty(batch, 3, *size, device=SECOND_DEVICE)
+    sampler = model.train_cfg.rcnn.sampler
+    boxes = batch * sampler.num
+    with counting() as forward, autocast(precision):
+        maps = model.extract_feat(images)
+        outputs = [*_flat(model.rpn_head(maps))]
+        head = model.roi_head
+        outputs += head.bbox_head(_cut_out(head.bbox_roi_extractor, maps, boxes))
+        masked = int(boxes * sampler.pos_fraction)
+        outputs += [head.mask_head(_cut_out(head.mask_roi_extractor, maps, masked))]
+        total = sum(output.float().mean() for output in outputs)
+    with CostCounter() as backward:
+        total.backward()  # type: ignore[union-attr]
+    with CostCounter() as update:
+        optimizer.step()
+    optimizer.zero_grad()
+    return StepCost(forward.costs, backward.costs, update.costs)
+
+
+def _cut_out(extractor: Any, maps: Any, boxes: int) -> Tensor:
+    """Return what RoIAlign cuts out for so many boxes, an equal share from each map."""
+    layers: nn.ModuleList = extractor.roi_layers
+    share = boxes // len(layers)
+    rois = torch.empty(share, 5, device=SECOND_DEVICE)
+    return torch.cat([layer(x.float(), rois) for layer, x in zip(layers, maps, strict=False)])
+
+
+def _flat(values: Any) -> Any:
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        else:
+            yield from _flat(value)
