@@ -18,25 +18,19 @@ from .cost import CostCounter, counting
 from .fake_device import SECOND_DEVICE, fake_tensors
 from .training_step import StepCost, autocast, fake_model, products
 
-#: What ViTCB's own pyramid is called in mmseg, whose layers it has.
-_SCALES = [4, 2, 1, 0.5]
-
 
 def with_timm_backbone(config: Config) -> Config:
     """Return a copy of a config with timm's ViT itself, by mmseg's wrapper, and mmseg's pyramid."""
     config = copy.deepcopy(config)
     model, ours = config.model, config.model.backbone
-    names = {'tiny': 'vit_tiny_patch16_224', 'small': 'vit_small_patch16_224',
-             'base': 'vit_base_patch16_224'}  # fmt: skip
-    widths = {'tiny': 192, 'small': 384, 'base': 768}
     model.backbone = dict(
-        type='mmseg.TIMMBackbone', model_name=names[ours.arch], features_only=True,
+        type='mmseg.TIMMBackbone', model_name=f'vit_{ours.arch}_patch16_224', features_only=True,
         pretrained=False, out_indices=ours.out_indices, dynamic_img_size=True,
         drop_path_rate=ours.get('drop_path_rate', 0.0),
     )  # fmt: skip
     pyramid = dict(
-        type='mmseg.Feature2Pyramid', embed_dim=widths[ours.arch], rescales=_SCALES,
-        norm_cfg=dict(type='BN'),
+        type='mmseg.Feature2Pyramid', embed_dim=model.neck.in_channels[0],
+        rescales=[4, 2, 1, 0.5], norm_cfg=dict(type='BN'),
     )  # fmt: skip
     model.neck = [pyramid, model.neck]
     return config
@@ -73,7 +67,7 @@ def _step(
         outputs += [head.mask_head(_cut_out(head.mask_roi_extractor, maps, masked))]
         total = sum(output.float().mean() for output in outputs)
     with CostCounter() as backward:
-        total.backward()  # type: ignore[union-attr]
+        total.backward()
     with CostCounter() as update:
         optimizer.step()
     optimizer.zero_grad()
