@@ -132,10 +132,23 @@ def start_ranks(tool: str, *words: object, cwd: Path | Sequence[Path], **options
 
 
 def run_ranks(
-    tool: str, *words: object, cwd: Path | Sequence[Path], seconds: float = 300, **options
+    tool: str,
+    *words: object,
+    cwd: Path | Sequence[Path],
+    seconds: float = 300,
+    after: float = 300,
+    **options,
 ) -> list[Done]:
-    """Run a tool in two processes to their end."""
-    ranks, end = start_ranks(tool, *words, cwd=cwd, **options), time.monotonic() + seconds
+    """Run a tool in two processes to their end.
+
+    Args:
+        tool: And the others: as of `start_ranks`.
+        seconds: Until one of them has ended.
+        after: From then until the other one has.
+    """
+    ranks = start_ranks(tool, *words, cwd=cwd, **options)
+    wait_for(lambda: any(rank.ended() for rank in ranks), seconds)
+    end = time.monotonic() + after
     return [rank.wait(max(end - time.monotonic(), 1)) for rank in ranks]
 
 

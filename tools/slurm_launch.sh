@@ -49,16 +49,25 @@ echo "job $id, log slurm-$id.out. It goes on without this terminal; to save and 
 
 # Ends with the exit code of the job. `sbatch --wait` would do, but a job that goes back into the
 # queue looks cancelled for seconds: an end counts when it is seen twice, and, after the job said
-# that it goes back, only when nothing has come of that for a minute.
+# that it goes back, only when it has not run again for a minute. A controller that does not answer
+# says nothing about the job; after ten minutes of that we give up.
 wait_for_job() {
-  local seen=0 needed job state announced restarts code signal
+  local seen=0 silent=0 runs=0 needed job state announced restarts code signal
   while :; do
     sleep 1.5
-    job=$(scontrol --oneliner show job "$id" 2>/dev/null) || job=
+    if ! job=$(scontrol --oneliner show job "$id" 2>&1); then
+      case "$job" in
+        *'Invalid job id'*) ;;
+        *) silent=$((silent + 1)); if [ "$silent" -lt 400 ]; then continue; else break; fi ;;
+      esac
+      job=
+    fi
+    silent=0
     state=$(sed -n 's/.* JobState=\([A-Z_]*\).*/\1/p' <<<"$job")
     announced=$(grep -c 'back into the queue (scontrol requeue)' "slurm-$id.out" 2>/dev/null) || true
     restarts=$(sed -n 's/.* Restarts=\([0-9]*\).*/\1/p' <<<"$job")
-    if [ "${announced:-0}" -gt "${restarts:-0}" ]; then needed=40; else needed=2; fi
+    if [ "$state" = RUNNING ]; then runs=${restarts:-0}; fi
+    if [ "${announced:-0}" -gt "$runs" ]; then needed=40; else needed=2; fi
     case "$state" in
       # Slurm forgets a job minutes after its end: then there is no state.
       '' | COMPLETED | CANCELLED | *FAIL* | TIMEOUT | PREEMPTED | OUT_OF_MEMORY | DEADLINE)

@@ -150,7 +150,7 @@ def test_kill_9_of_one_process_ends_the_other_within_a_minute(disks, tmp_path):
     here = copies(disks, tmp_path)
     first, second = run_ranks(
         'train.py', *WORDS, '--resume', '--cfg-options', 'custom_hooks.0.iteration=4',
-        'custom_hooks.0.rank=1', 'custom_hooks.0.name=SIGKILL', cwd=here, seconds=60,
+        'custom_hooks.0.rank=1', 'custom_hooks.0.name=SIGKILL', cwd=here, after=60,
     )  # fmt: skip
     assert (first.code, second.code) == (2, -9), first
     assert 'another process of this run has ended' in first.err
@@ -164,7 +164,7 @@ def test_a_broken_image_on_one_machine_ends_both_within_a_minute(disks, tmp_path
     here = copies(disks, tmp_path)
     for image in (here[1] / 'data' / 'images' / 'training').iterdir():
         image.write_bytes(image.read_bytes()[:-400])
-    first, second = run_ranks('train.py', *WORDS, '--resume', cwd=here, seconds=60)
+    first, second = run_ranks('train.py', *WORDS, '--resume', cwd=here, after=60)
     assert (first.code, second.code) == (2, 2), first
     assert 'ends too early' in second.err or 'ends too early' in first.err
     assert 'Traceback' not in first.err + second.err
@@ -174,7 +174,7 @@ def test_a_broken_image_on_one_machine_ends_both_within_a_minute(disks, tmp_path
 def test_what_one_machine_lacks_is_told_by_all(disks, tmp_path):
     here = copies(disks, tmp_path)
     shutil.rmtree(here[1] / 'data' / 'images')
-    first, second = run_ranks('train.py', *WORDS, '--resume', cwd=here, seconds=60)
+    first, second = run_ranks('train.py', *WORDS, '--resume', cwd=here, after=60)
     assert (first.code, second.code) == (2, 2)
     assert 'process 1 on ' in first.err
     assert 'process 1 on ' not in second.err

@@ -12,13 +12,14 @@ from forked import wait_for
 from tool import SMALL_UPERNET, TOOLS, environment, write_config
 
 
-def sh(name: str, *words: object, **env: str) -> subprocess.CompletedProcess:
+def sh(name: str, *words: object, cwd=None, **env: str) -> subprocess.CompletedProcess:
     return subprocess.run(
         [str(TOOLS / name), *map(str, words)],
         env={**environment(), 'PYTHON': sys.executable, **env},
         capture_output=True,
         text=True,
         timeout=300,
+        cwd=cwd,
     )
 
 
@@ -122,6 +123,24 @@ def test_slurm_scripts_end_with_the_job_and_its_code(states, code, expected, tmp
     done = sh('slurm_train.sh', 'p', 'j', 'c.py', PATH=f'{tmp_path}:{os.environ["PATH"]}')
     assert done.returncode == expected, done.stderr
     assert (tmp_path / 'states').read_text().split() == states.split()[-1:]
+
+
+def test_a_job_that_goes_back_is_waited_for_on_a_busy_machine(tmp_path):
+    """Slurm counts the restart at once, and may call the job cancelled for long, or not answer."""
+    fake_job(
+        tmp_path, 'RUNNING CANCELLED CANCELLED CANCELLED silent silent PENDING RUNNING COMPLETED'
+    )
+    program = tmp_path / 'scontrol'
+    text = program.read_text().replace('Requeue=1', 'Requeue=1 Restarts=$restarts')
+    program.write_text(text.replace('echo "JobId', """
+        [ "$state" = silent ] && { echo 'Unable to contact slurm controller' >&2; exit 1; }
+        restarts=1; [ "$(wc -l < states)" -gt 7 ] && restarts=0
+        echo "JobId"""))  # fmt: skip
+    (tmp_path / 'slurm-7.out').write_text('back into the queue (scontrol requeue)\n')
+    done = sh('slurm_train.sh', 'p', 'j', 'c.py', PATH=f'{tmp_path}:{os.environ["PATH"]}',
+              cwd=tmp_path)  # fmt: skip
+    assert (tmp_path / 'states').read_text().split() == ['COMPLETED']
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(('name', 'words', 'expected'), CALLS)
