@@ -65,7 +65,7 @@ def _train(rank: int, folder: str) -> None:
         own = {n: p.grad for n, p in alone.named_parameters() if p.requires_grad}
         last = {n: p.detach() for n, p in model.named_parameters()}
         grads.append({'shared': first, 'own': own, 'last': last})
-    grads += [_sharded(), _hosted(rank)]
+    grads += [_sharded(5000), _hosted(rank), _sharded(20_000)]
     torch.save(grads, f'{folder}/rank{rank}.pt')
     dist.barrier()
     dist.destroy_process_group()
@@ -86,15 +86,15 @@ def _hosted(rank: int) -> dict:
     return {n: p.detach() for n, p in model.named_parameters()}
 
 
-def _sharded() -> dict:
-    """Maps and gradients' norm of a model that FSDP shards by size, and of the same one whole."""
+def _sharded(least: int) -> dict:
+    """Maps of a model that FSDP shards in parts of so many parameters, and of the same one whole."""
     from cb_mm.models import ViTCB
 
     torch.manual_seed(0)
     arch = {'embed_dim': 24, 'depth': 4, 'num_heads': 3}
     model = ViTCB(arch, 'cb', img_size=32, out_indices=(0, 1, 2, 3), pyramid=False)
     whole = copy.deepcopy(model)
-    policy = functools.partial(size_based_auto_wrap_policy, min_num_params=5000)
+    policy = functools.partial(size_based_auto_wrap_policy, min_num_params=least)
     with warnings.catch_warnings():
         warnings.simplefilter('ignore')  # torch would rather have its next version used
         sharded = FullyShardedDataParallel(
@@ -138,6 +138,15 @@ def test_blocks_can_be_sharded_one_by_one(ranks):
     for rank in ranks:
         found = rank[len(CASES)]
         assert sum('blocks.' in unit for unit in found['units']) == 4, found['units']
+        for map_, whole in zip(found['maps'], found['whole'], strict=True):
+            torch.testing.assert_close(map_, whole)
+
+
+def test_blocks_that_are_too_small_to_be_sharded_are_not_sharded_together(ranks):
+    """The forward pass calls them one by one, and would find no weights."""
+    for rank in ranks:
+        found = rank[len(CASES) + 2]
+        assert not any('blocks' in unit for unit in found['units']), found['units']
         for map_, whole in zip(found['maps'], found['whole'], strict=True):
             torch.testing.assert_close(map_, whole)
 
