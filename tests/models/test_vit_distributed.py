@@ -87,7 +87,7 @@ def _hosted(rank: int) -> dict:
 
 
 def _sharded(least: int) -> dict:
-    """Maps of a model that FSDP shards in parts of this size at least, and of the same one whole."""
+    """Maps of a model that FSDP shards in parts of this size, and of the same model whole."""
     from cb_mm.models import ViTCB
 
     torch.manual_seed(0)
