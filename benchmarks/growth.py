@@ -112,16 +112,13 @@ def measure(args: argparse.Namespace) -> dict:
 
 def plot(report: dict) -> bytes:
     """Draw a PNG of time and memory over the tokens, both axes logarithmic."""
-    from io import BytesIO
-
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
     from matplotlib.ticker import LogLocator, StrMethodFormatter
+
+    from cb_mm.fileio.figures import blank_figure, figure_bytes
 
     rows, slope = report['tokens']['rows'], report['tokens']['exponent']
     tokens = [row['tokens'] for row in rows]
-    figure = Figure(figsize=(8, 3.2), dpi=110)
-    FigureCanvasAgg(figure)
+    figure = blank_figure(8, 3.2)
     left, right = figure.subplots(1, 2)
     left.loglog(tokens, [1e3 * row['cpu_median_s'] for row in rows], 'o-', color='#4878a8')
     left.set_ylabel('forward, CPU ms')
@@ -138,9 +135,7 @@ def plot(report: dict) -> bytes:
         axis.set_xlabel('tokens')
         axis.grid(alpha=0.3)
     figure.tight_layout()
-    stream = BytesIO()
-    figure.savefig(stream, format='png')
-    return stream.getvalue()
+    return figure_bytes(figure, dpi=110)
 
 
 def run(args: argparse.Namespace) -> None:

@@ -154,17 +154,13 @@ def table(report: dict) -> str:
 
 def plot(report: dict) -> bytes:
     """Draw a PNG of time and memory over the tokens, both axes logarithmic."""
-    from io import BytesIO
-
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+    from cb_mm.fileio.figures import blank_figure, figure_bytes
 
     kinds = report['forward and backward']
     colours = dict(
         zip(kinds, ('#888888', '#b0643c', '#4878a8', '#3c8c5a', '#8050a0'), strict=False)
     )
-    figure = Figure(figsize=(9, 3.6), dpi=110)
-    FigureCanvasAgg(figure)
+    figure = blank_figure(9, 3.6)
     axes = figure.subplots(1, 2)
     for axis, key, scale, label in (
         (axes[0], 'cpu_median_s', 1e3, 'forward and backward, CPU ms'),
@@ -190,9 +186,7 @@ def plot(report: dict) -> bytes:
         axis.grid(alpha=0.3)
         axis.legend(fontsize=7, frameon=False)
     figure.tight_layout()
-    stream = BytesIO()
-    figure.savefig(stream, format='png')
-    return stream.getvalue()
+    return figure_bytes(figure, dpi=110)
 
 
 def run(args: argparse.Namespace) -> None:

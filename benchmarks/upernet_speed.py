@@ -134,18 +134,14 @@ def _time(arch: str, kind: str, jobs: dict, args: argparse.Namespace, report: di
 
 def chart(arch: str, report: dict) -> bytes:
     """Draw a PNG of each model's CPU seconds; the lighter end is from the fastest to the median."""
-    from io import BytesIO
-
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+    from cb_mm.fileio.figures import blank_figure, figure_bytes
 
     kinds = [
         (f'ViT-{arch}, {kind}', {n: row[kind] for n, row in report.items() if kind in row})
         for kind in ('forward', 'training step')
     ]
     kinds = [(title, rows) for title, rows in kinds if rows]
-    figure = Figure(figsize=(4.2 * len(kinds) + 1, 2.1), dpi=110)
-    FigureCanvasAgg(figure)
+    figure = blank_figure(4.2 * len(kinds) + 1, 2.1)
     for axis, (title, rows) in zip(
         figure.subplots(1, len(kinds), squeeze=False)[0], kinds, strict=True
     ):
@@ -158,9 +154,7 @@ def chart(arch: str, report: dict) -> bytes:
         axis.tick_params(labelsize=8)
         axis.spines[['top', 'right']].set_visible(False)
     figure.tight_layout()
-    stream = BytesIO()
-    figure.savefig(stream, format='png')
-    return stream.getvalue()
+    return figure_bytes(figure, dpi=110)
 
 
 def run(args: argparse.Namespace) -> None:

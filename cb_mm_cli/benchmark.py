@@ -10,7 +10,7 @@ the machine affects all of them. Shown are medians and quartiles; ratios are to 
 lower is better. --channels-last, --precision and --compile measure every model once more in each
 way, and show by how much its logits then differ.
 
-With --out the folder gets benchmark.json, benchmark.md and benchmark.png.
+With --out the folder gets benchmark.json, benchmark.md, benchmark.png and benchmark.svg.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from .options import add_cfg_options, api_parser, count, in_options
+from .options import add_cfg_options, add_formats, api_parser, count, in_options
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -51,6 +51,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument('--compile', action='store_true', help='also under torch.compile')
     parser.add_argument('--threads', type=count, metavar='N', help='threads of torch (its default)')
     parser.add_argument('--out', metavar='DIR', help='folder for JSON, table and plot')
+    add_formats(parser)
     add_cfg_options(parser, 'model.backbone.broadcast=cb_s')
     return parser.parse_args(argv)
 
@@ -60,11 +61,13 @@ def run(args: argparse.Namespace) -> None:
     from cb_mm.apis import benchmark
 
     options = vars(args)
-    out = options.pop('out', None)
+    out, given = options.pop('out', None), {}
+    if 'formats' in options:
+        given['formats'] = options.pop('formats')
     configs = [options.pop('config'), *options.pop('against')]
     report = benchmark(configs, **options, verbose=True)
     print(report.table())
-    for file in report.save(out) if out else ():
+    for file in report.save(out, **given) if out else ():
         print(f'written: {file}')
 
 

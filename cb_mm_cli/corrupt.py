@@ -6,6 +6,7 @@ Examples:
   python tools/corrupt.py street.jpg --severity 3             # all, at one severity
   python tools/corrupt.py street.jpg --corruption gaussian_noise=5,10 gaussian_blur=1,2 --detail
   python tools/corrupt.py *.jpg --suite table9 --out sheets   # one sheet per image
+  python tools/corrupt.py *.jpg --suite table9 --out sheets --format pdf
 
 The noise is that of testing with the same seed. Corruptions work on the whole image; the pictures
 of the sheet are then made smaller, which hides noise: --detail shows the middle pixel by pixel.
@@ -42,6 +43,11 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         help='a .png, .svg or .pdf file for one image, a folder for several '
         '(IMAGE_corruptions.png, here)',
     )
+    parser.add_argument(
+        '--format',
+        choices=('png', 'svg', 'pdf'),
+        help='of the sheets in a folder (png); a file is what its name says',
+    )
     parser.add_argument('--seed', type=int, default=0, metavar='N', help='seed of the noise (0)')
     parser.add_argument(
         '--width', type=int, default=240, metavar='PX', help='width of one picture (240)'
@@ -52,6 +58,8 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         parser.error('--width must be at least 32')
     if args.out and args.out.lower().endswith(FILES) and len(args.images) > 1:
         parser.error('--out: several images need a folder, not a file')
+    if args.out and args.out.lower().endswith(FILES) and args.format:
+        parser.error('--format: the name of --out says it already')
     return args
 
 
@@ -67,7 +75,7 @@ def run(args: argparse.Namespace) -> None:
     for image in args.images:
         out = Path(args.out or '.')
         if out.suffix.lower() not in FILES:
-            out = out / f'{Path(image).stem}_corruptions.png'
+            out = out / f'{Path(image).stem}_corruptions.{args.format or "png"}'
         write_contact_sheet(out, image, cells, seed=args.seed, width=args.width, detail=args.detail)
         print(out)
 

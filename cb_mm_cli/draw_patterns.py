@@ -49,7 +49,8 @@ def run(args: argparse.Namespace) -> None:
     import dataclasses
 
     from cb_mm.attention.pattern_figures import draw_patterns
-    from cb_mm.fileio.atomic import draft_of
+    from cb_mm.fileio.atomic import write_atomically
+    from cb_mm.fileio.figures import figure_bytes
     from cb_mm.models.attention.sparse_pattern import SparsePattern
 
     names = ('random', 'window', 'global_tokens', 'block', 'layout', 'seed')
@@ -63,8 +64,7 @@ def run(args: argparse.Namespace) -> None:
         patterns[title] = dataclasses.replace(pattern, **parts)
     figure = draw_patterns(patterns, tuple(args.grid), args.prefix)
     kind = args.out.rpartition('.')[2].lower()
-    with draft_of(args.out) as draft:
-        figure.savefig(draft, format=kind, dpi=100)
+    write_atomically(args.out, figure_bytes(figure, kind, dpi=100))
     print(f'wrote {args.out}')
 
 

@@ -173,13 +173,18 @@ def add_attention_models(parser: argparse.ArgumentParser, images: str, second: s
     add('--names', nargs='+', metavar='NAME', help='what to call the models (after their configs)')
 
 
+def add_formats(parser: argparse.ArgumentParser) -> None:
+    """Add the option of every tool that draws figures."""
+    parser.add_argument('--format', nargs='+', choices=('png', 'svg', 'pdf'), dest='formats',
+                        help='of the figures (png svg)')  # fmt: skip
+
+
 def add_attention_output(parser: argparse.ArgumentParser) -> None:
     """Add the output options of the attention tools: size, folder and device."""
     add = parser.add_argument
     add('--size', type=image_size, metavar='N|HxW',
         help="resize every image (each image's own size)")  # fmt: skip
-    add('--format', nargs='+', choices=('png', 'svg', 'pdf'), dest='formats',
-        help='of the figures (png svg)')  # fmt: skip
+    add_formats(parser)
     add('--out', default='attention', metavar='DIR', help='folder (attention)')
     add('--device', metavar='DEVICE', help='cpu, cuda, ... (a GPU if there is one)')
     add_matching(parser)

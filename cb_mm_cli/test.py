@@ -14,7 +14,7 @@ Examples:
 
 Clean images and deterministic corruptions are tested once, random ones --repeats times. Each
 finished pass is in results.jsonl at once; the same command resumes after a kill. At the end there
-are results.md, .json, .csv, per_class.csv, robustness.png, and scores/ image by image.
+are results.md, .json, .csv, per_class.csv, robustness.png and .svg, and scores/ image by image.
 """
 
 from __future__ import annotations
@@ -23,7 +23,14 @@ import argparse
 import os
 import sys
 
-from .options import add_cfg_options, add_running, add_trust_checkpoint, api_parser, in_options
+from .options import (
+    add_cfg_options,
+    add_formats,
+    add_running,
+    add_trust_checkpoint,
+    api_parser,
+    in_options,
+)
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
@@ -52,6 +59,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     add('--show-dir', metavar='DIR', help='draw predictions over the images, there')
     add('--html', action='store_true', help='also write report.html: tables, curves, worst '
         'classes and images')  # fmt: skip
+    add_formats(parser)
     add('--cache-mb', type=int, metavar='N', help='maximum memory for decoded images ' 'and label '
         'maps, in MiB per process (2048)')  # fmt: skip
     add('--test-set', metavar='NAME', help='another test set of the config: imagenet-v2, '

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+
+from cb_mm.fileio.figures import figure_bytes, new_figure
 
 from .camvid_models import MODELS, STARTS
 from .seed_by_seed import Models, gap, score
@@ -18,7 +18,7 @@ COLOURS = {'none': '#000000', 'cb': '#0072B2', 'cb_all': '#E69F00', 'cb_s': '#00
 
 def draw(starts: Mapping[str, Models]) -> bytes:
     """Draw a PNG: training curves, differences under corruption, entropy and reach by depth."""
-    figure = Figure(figsize=(15, 4.1 * len(starts)), layout='constrained')
+    figure = new_figure(15, 4.1 * len(starts))
     rows = figure.subplots(len(starts), 4, squeeze=False, width_ratios=(1, 1.25, 1, 1))
     for (start, models), axes in zip(starts.items(), rows, strict=True):
         _curves(axes[0], models)
@@ -31,9 +31,7 @@ def draw(starts: Mapping[str, Models]) -> bytes:
             axis.grid(alpha=0.25, lw=0.6)
             axis.spines[['top', 'right']].set_visible(False)
     rows[0][0].legend(fontsize=8, frameon=False, loc='lower right')
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format='png', dpi=100)
-    return buffer.getvalue()
+    return figure_bytes(figure, dpi=100)
 
 
 def _curves(axis: Axes, models: Models) -> None:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from matplotlib.figure import Figure
-
 from cb_mm.errors import UserError
 from cb_mm.fileio.atomic import write_atomically
+from cb_mm.fileio.figures import figure_bytes, new_figure
 from cb_mm.robustness.statistics import summarize
 
 from .markdown import interval, table, with_spread
@@ -166,7 +164,7 @@ def _entropy_table(entropy: Mapping[str, Mapping[str, Sequence[float]]]) -> str:
 
 def draw(results: Mapping[str, Any], titles: Mapping[str, str]) -> bytes:
     """Draw the differences with their intervals, and entropy by depth."""
-    figure = Figure(figsize=(10.5, 3.9), layout='constrained')
+    figure = new_figure(10.5, 3.9)
     left, right = figure.subplots(1, 2, width_ratios=(1.25, 1))
     rows = results['comparisons']['cb - plain']
     seeds: list[str] = []
@@ -205,6 +203,4 @@ def draw(results: Mapping[str, Any], titles: Mapping[str, str]) -> bytes:
         axis.tick_params(labelsize=8)
         axis.grid(alpha=0.25, lw=0.6)
         axis.spines[['top', 'right']].set_visible(False)
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format='png', dpi=120)
-    return buffer.getvalue()
+    return figure_bytes(figure, dpi=120)

@@ -13,14 +13,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from ..fileio.atomic import write_atomically
+from ..fileio.figures import USUAL_FORMATS, check_formats, new_figure, save_figure
 from ..fileio.result_files import write_json
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _LIBRARIES = ('torch', 'timm', 'numpy', 'mmengine', 'mmcv', 'mmsegmentation', 'mmdet')
 _OTHER_NAMES = {'mmcv': ('mmcv-lite',), 'mmdet': ('onedl-mmdetection',)}
@@ -230,29 +234,27 @@ def _mebibytes(count: int | None) -> str:
     return '–' if count is None else f'{count / 2**20:.0f}'
 
 
-def write_results(rows: Sequence[Row], about: Mapping[str, Any], out: str | Path) -> list[Path]:
-    """Write benchmark.json, benchmark.md and benchmark.png into a folder."""
-    out = Path(out)
+def write_results(
+    rows: Sequence[Row],
+    about: Mapping[str, Any],
+    out: str | Path,
+    formats: Sequence[str] = USUAL_FORMATS,
+) -> list[Path]:
+    """Write benchmark.json, benchmark.md and the plot into a folder."""
+    out, formats = Path(out), check_formats(formats)
     out.mkdir(parents=True, exist_ok=True)
     content = {'machine': machine(), **about, 'rows': [asdict(row) for row in rows]}
-    files = [out / f'benchmark.{end}' for end in ('json', 'md', 'png')]
+    files = [out / f'benchmark.{end}' for end in ('json', 'md')]
     write_json(files[0], content)
     write_atomically(files[1], table(rows))
-    write_atomically(files[2], bar_chart(rows))
-    return files
+    return files + save_figure(bar_chart(rows), out / 'benchmark', formats, dpi=110)
 
 
-def bar_chart(rows: Sequence[Row]) -> bytes:
-    """Draw a PNG with one bar per model for each job, with whiskers between quartiles."""
-    from io import BytesIO
-
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
+def bar_chart(rows: Sequence[Row]) -> Figure:
+    """Draw one bar per model for each job, with whiskers between quartiles."""
     kinds = [('forward', 'forward')]
     kinds += [('train', 'training step')] if any(row.train for row in rows) else []
-    figure = Figure(figsize=(4.2 * len(kinds) + 1.8, 0.9 + 0.45 * len(rows)), dpi=110)
-    FigureCanvasAgg(figure)
+    figure = new_figure(4.2 * len(kinds) + 1.8, 0.9 + 0.45 * len(rows))
     axes = figure.subplots(1, len(kinds), squeeze=False, sharey=True)[0]
     for axis, (key, title) in zip(axes, kinds, strict=True):
         for place, row in enumerate(rows):
@@ -271,7 +273,4 @@ def bar_chart(rows: Sequence[Row]) -> bytes:
         axis.tick_params(axis='x', labelsize=8)
         axis.spines[['top', 'right']].set_visible(False)
     axes[0].invert_yaxis()
-    figure.tight_layout()
-    stream = BytesIO()
-    figure.savefig(stream, format='png')
-    return stream.getvalue()
+    return figure

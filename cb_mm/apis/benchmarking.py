@@ -15,6 +15,7 @@ from torch import nn
 from ..config.loading import config_name, load_config
 from ..engine.optim.precision import PRECISIONS
 from ..errors import UserError
+from ..fileio.figures import USUAL_FORMATS
 from .benchmark_models import VARIANTS, Subject, build_subject, compare, subject_of
 from .benchmark_report import Row, table, write_results
 from .calls import api
@@ -38,9 +39,9 @@ class BenchmarkReport:
         """Return the rows as Markdown; ratios are to the first."""
         return table(self.rows)
 
-    def save(self, folder: str | Path) -> list[Path]:
-        """Write benchmark.json, benchmark.md and benchmark.png."""
-        return write_results(self.rows, self.about, folder)
+    def save(self, folder: str | Path, formats: Sequence[str] = USUAL_FORMATS) -> list[Path]:
+        """Write benchmark.json, benchmark.md and the plot in these formats."""
+        return write_results(self.rows, self.about, folder, formats)
 
 
 @api

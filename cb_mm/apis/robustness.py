@@ -124,6 +124,7 @@ def evaluate_robustness(
     save_corrupted: str | Path | None = None,
     show_dir: str | Path | None = None,
     html: bool = False,
+    formats: Sequence[str] = SweepOptions.formats,
     cache_mb: int = SweepOptions.cache_mb,
     cfg_options: Sequence[str] = (),
     precision: str | None = None,
@@ -163,6 +164,7 @@ def evaluate_robustness(
         save_corrupted: Folder for the corrupted images.
         show_dir: Folder for predictions drawn over the images.
         html: Also write ``report.html``, one page with tables, curves and the worst images.
+        formats: Of the figure: 'png', 'svg', 'pdf'.
         cache_mb: Maximum memory for decoded images, in MiB per process.
         cfg_options: Changes to the config, such as 'test_dataloader.batch_size=4'.
         precision: 'fp32', 'tf32', 'bf16' or 'fp16'; by default torch's settings, as upstream tests.

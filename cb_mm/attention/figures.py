@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ..fileio.figures import new_figure, save_figure
+from ..fileio.figures import USUAL_FORMATS, new_figure, save_figure
 from ..fileio.safe_text import figure_text
 from .layer_statistics import percentile_name
 from .overlay import ordinal
@@ -37,7 +37,7 @@ _STYLE: dict[Any, Any] = {
 }
 
 
-def save(figure: Figure, stem: Path, formats: Sequence[str] = ('png', 'svg')) -> list[Path]:
+def save(figure: Figure, stem: Path, formats: Sequence[str] = USUAL_FORMATS) -> list[Path]:
     """Write a figure in each format, as ``stem`` and the format's ending."""
     return save_figure(figure, stem, formats, style=_STYLE)
 

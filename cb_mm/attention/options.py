@@ -9,6 +9,7 @@ from pathlib import Path
 from mmengine.config import Config
 from torch import nn
 
+from ..fileio.figures import USUAL_FORMATS
 from .subject import Subject, load_subject
 
 
@@ -41,7 +42,7 @@ class AttentionOptions:
     images: Sequence[str | Path]
     out: Path
     size: tuple[int, int] | None = None
-    formats: Sequence[str] = ('png', 'svg')
+    formats: Sequence[str] = USUAL_FORMATS
     device: str | None = None
     normalization: str | None = None
     trust_checkpoint: bool = False

@@ -12,6 +12,7 @@ import cv2
 import numpy as np
 
 from ..fileio.atomic import write_atomically
+from ..fileio.figures import blank_figure, figure_bytes
 from ..fileio.images import read_image
 from .registry import CORRUPTIONS, corrupt, words
 from .suites import CLEAN, Cell
@@ -56,9 +57,6 @@ class ContactSheet:
 
     def vectors(self, kind: str) -> bytes:
         """Return the content of an SVG or PDF file: words stay words."""
-        # Here: importing cb_mm need not wait for matplotlib.
-        from ..fileio.figures import blank_figure, figure_bytes
-
         figure = blank_figure(self.width / 100, self.height / 100)
         axes = figure.add_axes((0, 0, 1, 1))
         axes.set_axis_off()

@@ -1,20 +1,24 @@
-"""Figures as files: the same look of text, and the same bytes for the same figure."""
+"""Figures as files: the same look of text, and the same bytes for the same figure.
+
+matplotlib is imported where it draws: importing cb_mm need not wait for it.
+"""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
-
-import matplotlib
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
 from .atomic import write_atomically
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 FORMATS = ('png', 'svg', 'pdf')
+#: What is written unless asked otherwise.
+USUAL_FORMATS = ('png', 'svg')
 
 _FILES: dict[Any, Any] = {
     'svg.fonttype': 'none',  # text stays text
@@ -31,13 +35,16 @@ _DATES: dict[str, dict[str, None]] = {
 
 def new_figure(width: float, height: float) -> Figure:
     """Return an empty figure, in inches, that no global state knows of."""
-    figure = Figure(figsize=(width, height), layout='constrained')
-    FigureCanvasAgg(figure)
+    figure = blank_figure(width, height)
+    figure.set_layout_engine('constrained')
     return figure
 
 
 def blank_figure(width: float, height: float) -> Figure:
     """Return an empty figure, in inches, whose parts are placed by hand."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(width, height))
     FigureCanvasAgg(figure)
     return figure
@@ -56,6 +63,8 @@ def figure_bytes(
     figure: Figure, kind: str = 'png', dpi: float = 200, style: Mapping[Any, Any] | None = None
 ) -> bytes:
     """Return the content of a file of that format, drawn with matplotlib's settings ``style``."""
+    import matplotlib
+
     stream = io.BytesIO()
     with matplotlib.rc_context({**_FILES, **(style or {})}):
         figure.savefig(stream, format=kind, dpi=dpi, metadata=_DATES[kind])
@@ -65,7 +74,7 @@ def figure_bytes(
 def save_figure(
     figure: Figure,
     stem: Path,
-    formats: Sequence[str] = ('png', 'svg'),
+    formats: Sequence[str] = USUAL_FORMATS,
     dpi: float = 200,
     style: Mapping[Any, Any] | None = None,
 ) -> list[Path]:

@@ -1,19 +1,20 @@
-"""``robustness.png``: curves over severity, bars with intervals for everything else."""
+"""The figure of a test: curves over severity, bars with intervals for everything else."""
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..corruption.registry import words
+from ..fileio.figures import new_figure
 from ..fileio.safe_text import figure_text
 from .metrics import HEADLINES
 from .units import PERCENT
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # Okabe and Ito's colours stay apart for colour-blind readers; styles tell metrics apart.
 _COLOURS = ('#0072B2', '#E69F00')
@@ -22,8 +23,8 @@ _MARKERS = ('o', 's', '^')
 _COLUMNS = 5
 
 
-def draw_robustness(results: Mapping[str, Any], other: Mapping[str, Any] | None = None) -> bytes:
-    """Draw one or two models and return the content of a PNG file.
+def robustness_figure(results: Mapping[str, Any], other: Mapping[str, Any] | None = None) -> Figure:
+    """Draw one or two models.
 
     Args:
         results: content of a ``results.json``.
@@ -47,9 +48,7 @@ def draw_robustness(results: Mapping[str, Any], other: Mapping[str, Any] | None 
     )
     columns = min(len(curves), _COLUMNS)
     width = max(7.5 if bars else 0, 2.1 * columns + 0.8, 5)
-    from matplotlib.figure import Figure  # here: importing cb_mm need not wait for it
-
-    figure = Figure(figsize=(width, sum(heights) + 0.7), layout='constrained')
+    figure = new_figure(width, sum(heights) + 0.7)
     figure.suptitle(_headline(models, results), fontsize=9)
     parts = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
     if bars:
@@ -62,9 +61,7 @@ def draw_robustness(results: Mapping[str, Any], other: Mapping[str, Any] | None 
                             fontsize=8)  # fmt: skip
     if curves:
         _draw_curves(parts[-1], curves, models, names, columns, rows)
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format='png', dpi=130)
-    return buffer.getvalue()
+    return figure
 
 
 def _headline(models: Sequence, results: Mapping[str, Any]) -> str:

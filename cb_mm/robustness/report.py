@@ -1,7 +1,7 @@
 """Report files from the records of a sweep, for people and for other programs.
 
 ``results.json`` holds everything, ``results.csv`` one line per cell and metric, ``per_class.csv``
-one line per class, ``results.md`` tables to paste, ``robustness.png`` the picture.
+one line per class, ``results.md`` tables to paste, ``robustness.png`` and ``.svg`` the picture.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from typing import Any
 from ..checkpoints.label_set import LabelSet
 from ..errors import UserError
 from ..fileio.atomic import write_atomically
+from ..fileio.figures import USUAL_FORMATS, save_figure
 from ..fileio.result_files import plain, write_csv, write_json
 from .image_intervals import add_image_intervals, add_paired_intervals
 from .jobs import CLEAN, title
 from .metrics import HEADLINES
 from .paper import paper_figures
-from .plots import draw_robustness
+from .plots import robustness_figure
 from .results_file import FORMAT, VERSION
 from .statistics import WHAT_REPEATS_MEASURE, difference, mean_performance, retention, summarize
 from .tables import markdown
@@ -30,6 +31,7 @@ def write_report(
     header: Mapping[str, Any],
     records: Sequence[Mapping[str, Any]],
     other: Mapping[str, Any] | None = None,
+    formats: Sequence[str] = USUAL_FORMATS,
 ) -> str:
     """Write all files of a sweep into its folder.
 
@@ -38,6 +40,7 @@ def write_report(
         header: first record of ``results.jsonl``.
         records: the finished passes.
         other: results of another model (see ``read_compared``) to compare with.
+        formats: of the figure.
 
     Returns:
         The text of ``results.md``.
@@ -55,7 +58,7 @@ def write_report(
     write_csv(folder / 'results.csv', *_results_table(results))
     write_csv(folder / 'per_class.csv', *_per_class_table(results))
     write_atomically(folder / 'results.md', text + '\n')
-    write_atomically(folder / 'robustness.png', draw_robustness(results, other))
+    save_figure(robustness_figure(results, other), folder / 'robustness', formats, dpi=130)
     return text
 
 

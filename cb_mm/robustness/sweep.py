@@ -31,6 +31,7 @@ from ..engine.processes import joined_processes
 from ..engine.signals import Stopped, stop_on_signals
 from ..engine.training import RunOptions, check_data, prepare_config
 from ..errors import UserError
+from ..fileio.figures import USUAL_FORMATS, check_formats
 from ..fileio.result_files import read_json
 from .console_log import QuietLog, quiet_console
 from .identity import file_digest, sweep_identity
@@ -64,6 +65,7 @@ class SweepOptions(RunOptions):
     save_corrupted: str | None = None
     show_dir: str | None = None
     html: bool = False
+    formats: Sequence[str] = USUAL_FORMATS
     compare: str | Path | None = None
     cache_mb: int = 2048
     test_set: str | None = None
@@ -121,6 +123,7 @@ def _validate(options: SweepOptions) -> _Plan:
         raise UserError(f'`cache_mb` {options.cache_mb} is negative; 0 keeps nothing in memory.')
     if options.fgsm and options.data_loader is not None:
         raise UserError('`fgsm` needs the config of the data loader, not a built one.')
+    check_formats(options.formats)
     precision = choose_precision(options.precision, options.amp)
     other = read_compared(options.compare) if options.compare else None
     checkpoint = _weights(options)
@@ -201,9 +204,9 @@ def _run(
             lead(tester, plan.jobs, records, options, console, stop)
         except Stopped:
             if records.cells:
-                write_report(out, records.header, records.cells, plan.other)
+                write_report(out, records.header, records.cells, plan.other, options.formats)
             raise
-        text = write_report(out, records.header, records.cells, plan.other)
+        text = write_report(out, records.header, records.cells, plan.other, options.formats)
         if options.html:
             _write_page(tester, out, plan.other)
         if console is not None:

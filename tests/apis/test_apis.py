@@ -155,7 +155,7 @@ def test_benchmark(kind, small, tmp_path, capfd):
     assert (row.train is not None) == (kind != 'Config')
     assert report.table().count('\n') == 3
     report.save(tmp_path)
-    assert names(tmp_path) == {'benchmark.json', 'benchmark.md', 'benchmark.png'}
+    assert names(tmp_path) == {f'benchmark.{end}' for end in ('json', 'md', 'png', 'svg')}
     if kind != 'Config':
         weights = torch.load(small.checkpoint, weights_only=True)['state_dict']
         assert all(torch.equal(weights[k], v) for k, v in source.state_dict().items())

@@ -8,16 +8,17 @@ import json
 import re
 
 import cv2
-import matplotlib.figure
 import numpy as np
 import pytest
 from matplotlib.container import ErrorbarContainer
 from written_records import record, table9
 
 from cb_mm.errors import UserError
+from cb_mm.fileio.figures import figure_bytes
 from cb_mm.fileio.result_files import plain
+from cb_mm.robustness import SweepOptions, sweep
 from cb_mm.robustness.paper import TABLE_9, paper_figures
-from cb_mm.robustness.plots import draw_robustness
+from cb_mm.robustness.plots import robustness_figure
 from cb_mm.robustness.report import check_comparable, compare, summarize_records, write_report
 from cb_mm.robustness.results_file import read_compared, read_results
 from cb_mm.robustness.tables import markdown
@@ -187,31 +188,38 @@ def test_pictures_are_drawn(case):
         header['identity']['cells'], rows = ['clean'], rows[:1]
     results = summarize_records(header, rows)
     other = summarize_records(*table9(1.0)) if case == 'bars of two' else None
-    image = picture(draw_robustness(results, other))
+    image = picture(figure_bytes(robustness_figure(results, other), dpi=130))
     assert min(image.shape[:2]) > 150
     colours = {tuple(c) for c in image.reshape(-1, 3).tolist()}
     assert (178, 114, 0) in colours, 'blue, in BGR'
     assert ((0, 159, 230) in colours) == (case == 'bars of two'), 'orange, for the other model'
 
 
-@pytest.fixture
-def figures(monkeypatch):
-    """The figures behind the files."""
-    kept = []
+def test_a_comparison_in_every_format(tmp_path):
+    """Files for print: whole, the same each time, and with text that stays text."""
+    write_report(tmp_path / 'other', *table9(1.0, config='plain.py'))
+    other = read_compared(tmp_path / 'other' / 'results.json')
+    assert (tmp_path / 'other' / 'robustness.svg').is_file(), 'SVG is written unless asked'
+    for turn in 'ab':
+        write_report(tmp_path / turn, *table9(), other, ['svg', 'pdf'])
+        assert not (tmp_path / turn / 'robustness.png').exists()
+    for kind in ('svg', 'pdf'):
+        first, second = ((tmp_path / turn / f'robustness.{kind}').read_bytes() for turn in 'ab')
+        assert first == second, kind
+    vector = (tmp_path / 'a' / 'robustness.svg').read_text()
+    assert all(f'>{text}<' in vector for text in ('plain', '44.00', 'Gaussian noise σ=10'))
+    assert (tmp_path / 'a' / 'robustness.pdf').read_bytes().startswith(b'%PDF')
 
-    class Kept(matplotlib.figure.Figure):
-        def __init__(self, *args, **options) -> None:
-            super().__init__(*args, **options)
-            kept.append(self)
 
-    monkeypatch.setattr(matplotlib.figure, 'Figure', Kept)
-    return kept
+def test_an_unknown_format_is_refused_before_the_test(tmp_path):
+    with pytest.raises(UserError, match='`formats` jpg is not one of png, svg, pdf'):
+        sweep(SweepOptions('seg.py', checkpoint='seg.pth', formats=['jpg'], out=tmp_path))
+    assert not list(tmp_path.iterdir())
 
 
-def test_bars_are_the_means(figures):
+def test_bars_are_the_means():
     results = summarize_records(*table9())
-    draw_robustness(results, summarize_records(*table9(1.0)))
-    (figure,) = figures
+    figure = robustness_figure(results, summarize_records(*table9(1.0)))
     assert figure.get_size_inches().tolist() == pytest.approx([7.5, 1.1 + 0.26 * 12 + 0.7])
     assert len(figure.axes) == len(results['headline'])
     (legend,) = (part.legends[0] for part in figure.subfigs)
@@ -235,13 +243,12 @@ def test_bars_are_the_means(figures):
     assert axis.get_xlim() == pytest.approx((0, 1.28 * 45))
 
 
-def test_curves_are_the_means(figures):
+def test_curves_are_the_means():
     names = ['fog', 'snow', 'frost', 'contrast', 'pixelate', 'brightness']
     header, rows = severities()
     rows = [rows[0]] + [record(name, 1.0, 1, miou=10.0 + k) for k, name in enumerate(names)]
     header['identity']['cells'] = ['clean', *(f'{name}=1' for name in names)]
-    draw_robustness(summarize_records(header, rows))
-    (figure,) = figures
+    figure = robustness_figure(summarize_records(header, rows))
     assert figure.get_size_inches().tolist() == pytest.approx([2.1 * 5 + 0.8, 2 * 2.1 + 0.7])
     assert len(figure.axes) == 10
     shown = [axis for axis in figure.axes if axis.axison]
@@ -349,7 +356,9 @@ def test_any_value_missing_or_of_another_kind_in_another_results_file(tmp_path):
                 assert markdown(results).count('\n') > 10
                 if path[-1] not in pictures:  # drawing takes the longest
                     pictures.add(path[-1])
-                    assert draw_robustness(results, other).startswith(b'\x89PNG')
+                    assert figure_bytes(robustness_figure(results, other), dpi=60).startswith(
+                        b'\x89PNG'
+                    )
     assert all(text.startswith('`compare`') and '\n' not in text for text in messages)
     assert (len(messages) > 500, accepted > 200, len(drawn) > 20, len(pictures) > 5) == (True,) * 4
 

@@ -34,7 +34,7 @@ def undisturbed(seg, tmp_path_factory):
 def test_files_and_text(seg, undisturbed, capsys):
     assert main(seg.words(*PLAN, '--out', undisturbed)) == 0
     names = {'results.jsonl', 'results.json', 'results.csv', 'results.md', 'per_class.csv',
-             'robustness.png', 'scores', 'test.log'}  # fmt: skip
+             'robustness.png', 'robustness.svg', 'scores', 'test.log'}  # fmt: skip
     assert {file.name for file in undisturbed.iterdir()} == names
     text = capsys.readouterr().out
     for words in ('seg (demo) under corruption', '| Gaussian noise σ=10 | 3 |', 'not of training',

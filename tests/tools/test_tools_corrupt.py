@@ -45,6 +45,10 @@ def test_one_sheet_for_each_of_several_images(image, tmp_path):
     assert main([str(image), str(other), *words]) == 0
     names = sorted(file.name for file in out.iterdir())
     assert names == ['grey_corruptions.png', 'street_corruptions.png']
+    assert main([str(image), str(other), *words, '--format', 'pdf']) == 0
+    assert (out / 'grey_corruptions.pdf').read_bytes().startswith(b'%PDF')
+    with pytest.raises(SystemExit):
+        main([str(image), '--out', str(out / 'a.svg'), '--format', 'pdf'])
 
 
 def test_a_sheet_of_nothing_but_clean_shows_the_image():
