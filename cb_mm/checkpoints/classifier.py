@@ -15,11 +15,14 @@ from .layouts import fit
 _HEADS = ('head.', 'head.layers.head.')
 
 
-def as_classifier(content: Any, model: nn.Module, file: str | Path) -> dict[str, Tensor]:
+def as_classifier(
+    content: Any, layout: str | None, model: nn.Module, file: str | Path
+) -> dict[str, Tensor]:
     """Return the weights of a published classifier under the names of a classifier of ours.
 
     Args:
         content: What the file holds.
+        layout: Of its names, where known.
         model: mmpretrain's ``ImageClassifier`` with a backbone of ours and one linear layer.
         file: For messages.
 
@@ -35,7 +38,7 @@ def as_classifier(content: Any, model: nn.Module, file: str | Path) -> dict[str,
             f'checkpoint {file} is a bare ViT, and the config is of another kind of model. '
             'Train with it (`init`), or give the checkpoint of that training.'
         )
-    found = find_backbone(content, None, target)
+    found = find_backbone(content, layout, target)
     head = next((one for one in _HEADS if f'{one}weight' in found), None)
     if head is None:
         raise UserError(

@@ -12,15 +12,15 @@ from torch import Tensor, nn
 
 from ..config.explain import explaining_build_errors, require_keys
 from ..config.loading import replace_sync_bn
-from ..errors import UserError
-from .backbone_weights import WEIGHTS_LINE, summary
+from ..errors import UserError, require_name
+from .backbone_weights import WEIGHTS_LINE, find_backbone, summary
 from .classifier import as_classifier
 from .label_set import LabelSet
-from .layouts import is_spare
+from .layouts import fit, is_spare
 from .match import require_fit, weights_in
 from .provenance import check_exact
 from .published import is_published
-from .read import read_checkpoint
+from .sources import read_weights
 
 
 def load_model(
@@ -56,7 +56,8 @@ def load_model(
         UserError: The checkpoint is not of this model, to the last name and shape; it has values
             that are not finite; or its record says that it was trained with something else.
     """
-    content = read_checkpoint(checkpoint, trust=trust)
+    require_name(checkpoint, 'checkpoint')
+    content, layout = read_weights(checkpoint, trust=trust)
     require_keys(config, 'model')
     config = copy.deepcopy(config)
     init_default_scope(config.get('default_scope', scope))
@@ -68,10 +69,10 @@ def load_model(
         context = model if part is None else _Whole(config, part, model)
     published = is_published(content) and 'backbone' in config.model
     if published and part is None:
-        weights = as_classifier(content, model, checkpoint)
+        weights = as_classifier(content, layout, model, checkpoint)
     elif published and 'head' in config.model:  # no segmentor was trained with a published ViT
-        weights = {f'{part}.{key}': value for key, value in weights_in(content).items()}
-        weights = _weights_of(part, weights, checkpoint)
+        target = getattr(model, 'weights_target', model)
+        weights, _ = fit(find_backbone(content, layout, target), target)
     else:
         weights = _weights_of(part, weights_in(content), checkpoint)
     target = model

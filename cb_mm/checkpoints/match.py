@@ -89,8 +89,13 @@ def _distinct(tensor: torch.Tensor) -> torch.Tensor:
 
 def weights_digest(model: nn.Module) -> str:
     """Tells models apart by every value in them, wherever their weights came from."""
+    return tensors_digest(model.state_dict())
+
+
+def tensors_digest(tensors: Mapping[str, torch.Tensor]) -> str:
+    """Return 16 digits of every name and value."""
     digest = hashlib.sha256()
-    for name, tensor in model.state_dict().items():
+    for name, tensor in tensors.items():
         digest.update(f'{name} {tensor.dtype} {tuple(tensor.shape)}'.encode())
         flat = tensor.detach().cpu().contiguous().flatten()
         digest.update(flat.view(torch.uint8).numpy().tobytes())

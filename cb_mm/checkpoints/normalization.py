@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import logging
-import re
 from typing import Any
 
 import timm
 from mmengine.config import Config
 from mmengine.logging import print_log
+from timm.models import load_model_config_from_hf
 from torch import nn
 
 from ..errors import UserError, did_you_mean
 from .provenance import Provenance, differs, normalization_text
 from .published import is_published, published_normalization
-from .sources import read_weights
+from .sources import cache_alone_without_network, is_hub_name, read_weights, timm_name
 
 #: name -> mean and std of red, green and blue, in grey levels
 NORMALIZATIONS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
@@ -61,10 +61,13 @@ def _follow(config: Config, weights: str, trust: bool) -> None:
     preprocessor = _preprocessor(config)
     if not preprocessor or 'mean' not in preprocessor:
         return
-    content = read_weights(weights, trust)[0]
-    found = normalization_in(content, weights)
+    if is_hub_name(weights):
+        found, published = normalization_of(weights), True
+    else:
+        content = read_weights(weights, trust)[0]
+        found, published = normalization_in(content, weights), is_published(content)
     if found is None:
-        if is_published(content) and 'head' in config.model:
+        if published and 'head' in config.model:
             raise UserError(
                 f'checkpoint {weights} does not say how its images were normalised, and a wrong '
                 'mean and std cost many points. Pass `normalization` imagenet (DeiT, DINO, MAE), '
@@ -112,18 +115,34 @@ def normalization_of(
     weights: str, trust: bool = False
 ) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
     """Return the mean and std of weights, if known: from our records, timm names, timm's files."""
-    name = _timm_name(weights)
-    if name is None:
+    if not is_hub_name(weights):
         return normalization_in(read_weights(weights, trust, keep=True)[0], weights)
-    cfg = timm.get_pretrained_cfg(name)
-    if cfg is not None and cfg.mean:
-        return tuple(255 * v for v in cfg.mean), tuple(255 * v for v in cfg.std)
+    name = timm_name(weights)
+    cfg = _notes_in_timm(name) if name else _notes_on_the_hub(weights)
+    if cfg.get('mean') and cfg.get('std'):
+        return tuple(255 * v for v in cfg['mean']), tuple(255 * v for v in cfg['std'])
     return None
 
 
-def _timm_name(weights: str) -> str | None:
-    name = re.sub('^(hf[-_]hub:)?(timm/)?', '', str(weights))
-    return name if '/' not in name and timm.is_model(name) else None
+def _notes_in_timm(name: str) -> dict[str, Any]:
+    """Return what timm says of one of its models; nothing where it has no weights for it."""
+    try:
+        cfg = timm.get_pretrained_cfg(name)
+    except RuntimeError as error:  # no such tag
+        known = timm.list_pretrained(f'{name.partition(".")[0]}.*')
+        raise UserError(
+            f'timm has no weights {name!r}.{did_you_mean(name, known)} It has: {", ".join(known)}.'
+        ) from error
+    return cfg.to_dict() if cfg is not None else {}
+
+
+def _notes_on_the_hub(weights: str) -> dict[str, Any]:
+    """Return what a model of anyone's on the hub says of its images."""
+    try:
+        with cache_alone_without_network():
+            return load_model_config_from_hf(weights.partition(':')[2])[0] or {}
+    except Exception:  # each of the hub's clients has its own errors; reading the weights says it
+        return {}
 
 
 def normalization_in(content: Any, file: str) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
@@ -138,7 +157,7 @@ def normalization_caution(model: nn.Module, weights: str | None) -> str:
     """Return a warning if a model and its initial weights are known to differ in it."""
     own = Provenance.of_model(model)
     report = getattr(getattr(model, 'backbone', None), 'weights_report', None)
-    if weights and report is not None and _timm_name(weights) is None:
+    if weights and report is not None and not is_hub_name(weights):
         found = report.normalization  # the file was read when the model took it
     else:
         found = normalization_of(weights) if weights else None

@@ -32,7 +32,8 @@ def published_normalization(file: str | Path) -> MeanAndStd | None:
 
     timm's hub keeps a ``config.json`` beside the weights. A name such as
     ``deit_tiny_patch16_224_in1k.safetensors`` says enough if all of timm's weights that it may be
-    are normalised in the same way.
+    are normalised in the same way. Google's files, which are all of those with the ending .npz, map
+    grey levels to -1 to 1.
     """
     beside = Path(file).with_name('config.json')
     if beside.is_file():
@@ -41,6 +42,8 @@ def published_normalization(file: str | Path) -> MeanAndStd | None:
             return _in_grey_levels(cfg['mean'], cfg['std'])
         except (OSError, ValueError, KeyError, TypeError):
             pass  # the notes of something else
+    if Path(file).suffix == '.npz':
+        return _in_grey_levels((0.5,) * 3, (0.5,) * 3)
     found = {
         _in_grey_levels(cfg.mean, cfg.std)
         for cfg in map(timm.get_pretrained_cfg, _named_in(Path(file).stem))

@@ -17,11 +17,15 @@ import torch
 from huggingface_hub import constants
 from timm.models.vision_transformer import VisionTransformer
 
-from ..errors import UserError, did_you_mean
+from ..errors import MissingFile, UserError, did_you_mean, require_name
+from ..fileio.digests import content_digest
 from .downloads import download, is_address
+from .match import tensors_digest
 from .npz import npz_shapes
 from .read import is_trusted, read_checkpoint
 
+#: How timm marks a name of the hub's.
+_HUB = ('hf-hub:', 'hf_hub:')
 SUFFIXES = ('.pth', '.pt', '.bin', '.ckpt', '.tar', '.pkl', '.safetensors', '.npz')
 
 
@@ -61,7 +65,7 @@ def read_weights(
 def _read(text: str, trust: bool) -> tuple[Any, str | None]:
     if is_address(text):
         return _read_file(download(text), trust or is_trusted(text))
-    if text.startswith(('hf-hub:', 'hf_hub:')) or _is_timm_name(text):
+    if is_hub_name(text):
         return _from_hub(text), 'timm'
     if Path(text).suffix in SUFFIXES or _exists(text):
         return _read_file(Path(text), trust)
@@ -71,8 +75,38 @@ def _read(text: str, trust: bool) -> tuple[Any, str | None]:
     )
 
 
-def _is_timm_name(text: str) -> bool:
-    return not _exists(text) and '/' not in text and timm.is_model(text)
+def is_hub_name(source: str | Path) -> bool:
+    """Return whether weights are named as on the hub: a timm model, or a model of anyone's."""
+    text = str(source)
+    return text.startswith(_HUB) or (timm_name(text) is not None and not _exists(text))
+
+
+def timm_name(source: str | Path) -> str | None:
+    """Return the name in timm, with its tag, of `vit_…`, `timm/vit_…` or `hf-hub:timm/vit_…`."""
+    text = str(source)
+    for start in _HUB:
+        text = text.removeprefix(start)
+    text = text.removeprefix('timm/')
+    return text if '/' not in text and timm.is_model(text) else None
+
+
+def source_digest(source: str | Path | None) -> str:
+    """Return 16 digits that tell weights apart by their content, wherever they come from.
+
+    Raises:
+        UserError: They cannot be read.
+    """
+    require_name(source, 'checkpoint')
+    text = str(source)
+    if is_hub_name(text):
+        return tensors_digest(read_weights(text)[0])
+    path = download(text) if is_address(text) else Path(text).expanduser()
+    if path.is_dir():
+        raise UserError(f'checkpoint {path} is a folder, not a file.')
+    try:
+        return content_digest(path)
+    except FileNotFoundError as error:
+        raise MissingFile(f'checkpoint {path} does not exist.') from error
 
 
 def _exists(text: str) -> bool:
@@ -89,15 +123,16 @@ def _read_file(path: Path, trust: bool) -> tuple[Any, str | None]:
 
 
 def _from_hub(name: str) -> dict[str, torch.Tensor]:
-    """Return the state dict of a pretrained timm model, without its classifier."""
+    """Return the state dict of a pretrained timm model, with its classifier if it has one."""
     try:
         with cache_alone_without_network():
-            return timm.create_model(name, pretrained=True, num_classes=0).state_dict()
+            return timm.create_model(timm_name(name) or name, pretrained=True).state_dict()
     except Exception as error:  # each of the hub's clients has its own errors
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise UserError(
             f'the weights of the timm model {name!r} could not be fetched from the hub ({reason}). '
-            'Without a network, fetch them elsewhere and give the path of the file.'
+            'Without a network, fetch them elsewhere and give the path of the file, or copy the '
+            f'cache ({constants.HF_HUB_CACHE}).'
         ) from error
 
 
@@ -138,10 +173,15 @@ def read_npz(path: Path) -> dict[str, torch.Tensor]:
             f'checkpoint {path} is not the .npz of a plain Vision Transformer ({error!r}). It '
             f'holds e.g. {", ".join(sorted(shapes)[:3])}.'
         ) from error
-    heads = (re.search(r'(?:^|/)((head|pre_logits|MAPHead_0)/.*)', key) for key in shapes)
     # Only their names matter: the report says that they were left out.
-    spare = {found[1]: torch.empty(0) for found in heads if found}
-    return {**model.state_dict(), **spare}
+    left = () if measures['num_classes'] else ('head',)
+    heads = (re.search(r'(?:^|/)((head|pre_logits|MAPHead_0)/.*)', key) for key in shapes)
+    found = [head for head in heads if head and head[2] in (*left, *_BEFORE_THE_HEAD)]
+    return {**model.state_dict(), **{head[1]: torch.empty(0) for head in found}}
+
+
+#: Layers between the class token and the classifier, which timm's plain ViT does not have.
+_BEFORE_THE_HEAD = ('pre_logits', 'MAPHead_0')
 
 
 def _require_filled(measures: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> None:
@@ -171,12 +211,14 @@ def _measures(shapes: dict[str, tuple[int, ...]]) -> dict[str, Any]:
     # Later files have no position for the class token.
     cells = positions[1]
     no_embed_class = class_token and round(cells**0.5) ** 2 == cells
+    kernel = next((shapes[key] for key in shapes if re.search(r'(^|/)head/kernel$', key)), None)
+    between = any(part in key.split('/') for key in shapes for part in _BEFORE_THE_HEAD)
     grid = round((cells - int(class_token and not no_embed_class)) ** 0.5)
     return {
         'img_size': grid * height,
         'patch_size': height,
         'in_chans': channels,
-        'num_classes': 0,
+        'num_classes': 0 if kernel is None or between else kernel[-1],
         'global_pool': 'token' if class_token else 'avg',
         'fc_norm': False,
         'embed_dim': width,

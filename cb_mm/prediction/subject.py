@@ -17,10 +17,11 @@ from torch import nn
 from ..checkpoints.load_model import load_model
 from ..checkpoints.match import weights_digest
 from ..checkpoints.normalization import set_normalization
+from ..checkpoints.sources import source_digest
 from ..config.explain import explaining_build_errors
 from ..config.loading import dataset_configs, load_config
-from ..errors import MissingFile, UserError, require_name
-from ..fileio.digests import content_digest, value_digest
+from ..errors import UserError, require_name
+from ..fileio.digests import value_digest
 from .colours import ClassStyle
 from .results import Result, result_of
 
@@ -98,7 +99,7 @@ def load_predictor(
         with explaining_build_errors(settings):
             set_normalization(settings, normalization, str(checkpoint), trust)
         model = load_model(settings, checkpoint, trust=trust, allow_mismatch=allow_mismatch)
-        weights = _digest(checkpoint)
+        weights = source_digest(checkpoint)
         device = device or ('cuda' if torch.cuda.is_available() else 'cpu')
     if device is not None:
         try:
@@ -124,13 +125,3 @@ def _imagenet_classes(config: Config) -> list[str]:
         return []
     names = ImageNetInfo()
     return [names.index_to_description(number) for number in range(count)]
-
-
-def _digest(checkpoint: str | Path) -> str:
-    path = Path(checkpoint).expanduser()
-    if not path.is_file():  # an address or a name, which is not read twice
-        return str(checkpoint)
-    try:
-        return content_digest(path)
-    except FileNotFoundError as error:
-        raise MissingFile(f'checkpoint {path} does not exist.') from error

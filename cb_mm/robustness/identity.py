@@ -17,7 +17,7 @@ from mmengine.config import Config
 
 from ..compat import families as family
 from ..engine.optim.precision import Precision
-from ..errors import MissingFile, UserError, require_name
+from ..errors import UserError
 from ..fileio.digests import content_digest, value_digest
 from ..fileio.folders import list_files
 
@@ -91,17 +91,6 @@ def settings_digest(settings: Any, root: str | None = None) -> str:
         return node
 
     return value_digest(clean(settings))
-
-
-def file_digest(path: str | Path | None) -> str:
-    """Return the SHA-256 of a checkpoint in 16 digits; a UserError if it cannot be read."""
-    require_name(path, 'checkpoint')
-    path = Path(str(path)).expanduser()
-    if not path.is_file():
-        if path.is_dir():
-            raise UserError(f'checkpoint {path} is a folder, not a file.')
-        raise MissingFile(f'checkpoint {path} does not exist.')
-    return content_digest(path)
 
 
 def image_path(info: dict, index: int) -> str:

@@ -21,6 +21,7 @@ from torch.utils.data import DataLoader
 
 from ..checkpoints.match import weights_digest
 from ..checkpoints.normalization import set_normalization
+from ..checkpoints.sources import source_digest
 from ..compat import families as family
 from ..config.explain import explaining_build_errors
 from ..config.loading import replace_sync_bn
@@ -34,7 +35,7 @@ from ..errors import UserError
 from ..fileio.figures import USUAL_FORMATS, check_formats
 from ..fileio.result_files import read_json
 from .console_log import QuietLog, quiet_console
-from .identity import file_digest, sweep_identity
+from .identity import sweep_identity
 from .jobs import FGSM, Job, plan_cells, plan_jobs
 from .page import write_page
 from .passes import follow, lead
@@ -145,7 +146,7 @@ def _weights(options: SweepOptions) -> str:
     """Return the digest of the checkpoint, or of the weights that a built model has."""
     if options.checkpoint is None and options.model is not None:
         return weights_digest(options.model)
-    return file_digest(options.checkpoint)
+    return source_digest(options.checkpoint)
 
 
 def _build(options: SweepOptions, plan: _Plan) -> ModelUnderTest:

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import json
 import warnings
+from pathlib import Path
 
+import numpy as np
 import pytest
 import timm
 import torch
+from huggingface_hub import constants
 from mmengine.config import Config
 from mmengine.dataset import pseudo_collate
 from mmengine.registry import DATASETS
+from original_arrays import npz
 from PIL import Image
+from safetensors.torch import save_file
 from timm.data import create_transform
+from tiny_imagenet import write_imagenet
+from tool import REPO
 
 from cb_mm.checkpoints.label_set import KEY
 from cb_mm.checkpoints.load_model import load_model
@@ -20,8 +27,10 @@ from cb_mm.checkpoints.normalization import NORMALIZATIONS, set_normalization
 from cb_mm.checkpoints.provenance import Provenance
 from cb_mm.checkpoints.published import published_normalization
 from cb_mm.checkpoints.read import read_checkpoint
+from cb_mm.checkpoints.sources import is_hub_name, timm_name
 from cb_mm.config.loading import load_config
 from cb_mm.errors import UserError
+from cb_mm_cli.command import main
 
 pytest.importorskip('mmpretrain')
 ARCH = dict(embed_dim=48, depth=2, num_heads=3)
@@ -98,6 +107,122 @@ def test_without_a_head_or_a_normalisation(published, tmp_path):
         load_model(config, tmp_path / 'bare.pth')
     with pytest.raises(UserError, match='another kind of model'):
         load_model(load_config('upernet_vit_ti'), tmp_path / 'bare.pth')
+
+
+def hub_cache(folder: Path, name: str, weights: dict) -> Path:
+    """Lay weights down as the hub's client does after a download."""
+    cache = folder / f'models--timm--{name}'
+    for part in ('refs', 'snapshots/abc'):
+        (cache / part).mkdir(parents=True)
+    (cache / 'refs/main').write_text('abc')
+    save_file({key: value.contiguous() for key, value in weights.items()},
+              cache / 'snapshots/abc/model.safetensors')  # fmt: skip
+    return folder
+
+
+@pytest.fixture(scope='module')
+def tiny(tmp_path_factory):
+    """A ViT-Ti of timm's in each layout: the real AugReg one where it is, else random weights."""
+    file = REPO.parent / 'shared' / 'weights' / 'vit_tiny_patch16_224_in1k.safetensors'
+    torch.manual_seed(0)
+    model = timm.create_model('vit_tiny_patch16_224').eval()
+    if file.is_file():
+        model.load_state_dict(read_checkpoint(file))
+    folder, weights = tmp_path_factory.mktemp('tiny'), model.state_dict()
+    torch.save({'model': weights}, folder / 'vit_tiny_patch16_224.pth')
+    np.savez(folder / 'Ti_16-imagenet2012.npz', **npz(weights))
+    hub_cache(folder / 'hub', AUGREG, weights)
+    return model, folder
+
+
+@pytest.fixture
+def offline(tiny, monkeypatch):
+    """The cache of the hub is there, the hub is not."""
+    monkeypatch.setattr(constants, 'HF_HUB_CACHE', str(tiny[1] / 'hub'))
+    monkeypatch.setattr(constants, 'HF_HUB_OFFLINE', True)
+
+
+AUGREG = 'vit_tiny_patch16_224.augreg_in21k_ft_in1k'
+SOURCES = {
+    'a file': 'vit_tiny_patch16_224.pth',
+    'npz': 'Ti_16-imagenet2012.npz',
+    'a name': f'timm/{AUGREG}',
+}
+
+
+def test_the_ways_to_write_a_name(tmp_path, monkeypatch):
+    for start in ('', 'timm/', 'hf-hub:timm/', 'hf_hub:timm/'):
+        assert timm_name(start + AUGREG) == AUGREG
+        assert is_hub_name(start + AUGREG)
+    assert timm_name('hf-hub:someone/own') is None
+    assert is_hub_name('hf-hub:someone/own')
+    assert not is_hub_name('someone/vit_tiny_patch16_224')
+    monkeypatch.chdir(tmp_path)
+    Path('vit_tiny_patch16_224').touch()
+    assert not is_hub_name('vit_tiny_patch16_224'), 'a file of that name is the file'
+
+
+@pytest.mark.parametrize('kind', SOURCES)
+def test_every_source_gives_the_classifier_of_timm(kind, tiny, offline):
+    model, folder = tiny
+    source = SOURCES[kind]
+    source = str(folder / source) if (folder / source).is_file() else source
+    config = load_config('imagenet_vit_ti')
+    set_normalization(config, None, source)
+    prepare = config.model.data_preprocessor
+    assert (prepare.mean, prepare.std) == ([127.5] * 3, [127.5] * 3)
+    loaded = load_model(config, source)
+    backbone = load_model(config, source, 'backbone')
+    images = torch.randn(1, 3, 224, 224)
+    with torch.no_grad():
+        ours = loaded.head(loaded.backbone(images))
+        torch.testing.assert_close(ours, model(images), rtol=0, atol=1e-4)
+        for one, other in zip(backbone(images), loaded.backbone(images), strict=True):
+            assert torch.equal(one, other)
+
+
+def test_names_that_cannot_be_had(tiny, offline, tmp_path):
+    config = load_config('imagenet_vit_ti')
+    with pytest.raises(UserError, match="'deit_tiny_patch16_224' could not be fetched"):
+        load_model(config, 'deit_tiny_patch16_224')
+    for source in ('vit_tiny_patch16_224.augrag', 'timm/vit_tiny_patch16_224.augrag'):
+        with pytest.raises(UserError, match=r'timm has no weights .*augrag.* It has: .*in1k'):
+            set_normalization(config, None, source)
+    with pytest.raises(UserError, match=r'neither a file .* Did you mean "vit_tiny_patch16_224"'):
+        load_model(config, 'vit_tinny_patch16_224')
+
+
+def test_a_layer_before_the_classifier(tiny, tmp_path):
+    """Google's first ImageNet-21k files: the classifier is behind ``pre_logits``."""
+    arrays = npz(tiny[0].state_dict())
+    arrays['pre_logits/kernel'] = np.eye(192, dtype=np.float32)
+    np.savez(tmp_path / 'ViT-Ti_16.npz', **arrays)
+    with pytest.raises(UserError, match=r'ViT-Ti_16\.npz has no classifier'):
+        load_model(load_config('imagenet_vit_ti'), tmp_path / 'ViT-Ti_16.npz')
+
+
+@pytest.mark.slow
+def test_the_tools_read_names_and_npz(tiny, offline, tmp_path, capsys):
+    """The same scores, classes and maps from the hub's cache as from Google's file."""
+    folder = tiny[1]
+    data = write_imagenet(tmp_path / 'data', train=1, val=1)
+    loader = ['test_dataloader.num_workers=0', 'test_dataloader.persistent_workers=False']
+    found = []
+    for number, source in enumerate((AUGREG, str(folder / 'Ti_16-imagenet2012.npz'))):
+        out = tmp_path / str(number)
+        given = ['imagenet_vit_ti', source]
+        words = ['--data-root', str(data), '--out', str(out / 'test'), '--cfg-options', *loader]
+        assert main(['test', *given, *words]) == 0, capsys.readouterr().err
+        images = sorted(map(str, (data / 'val').glob('*/*.jpg')))
+        assert main(['predict', *given, *images, '--out', str(out / 'predicted')]) == 0
+        words = ['--size', '64', '--out', str(out / 'maps'), '--format', 'svg']
+        assert main(['attention', *given, images[0], *words]) == 0
+        found.append([
+            *((out / name).read_text() for name in ('test/scores/clean.csv',
+                                                    'predicted/predictions.csv')),
+            next((out / 'maps').glob('*.csv')).read_text(),
+        ])  # fmt: skip
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize(('name', 'count'), [('deit', 60), ('vit', 40)])

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import timm
 import torch
+from original_arrays import npz
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -17,8 +18,6 @@ from cb_mm.checkpoints.backbone_weights import WeightsReport, load_weights, summ
 from cb_mm.checkpoints.layouts import layout_of
 from cb_mm.errors import UserError
 from cb_mm.models import ViTCB
-
-HEADS = 3
 
 
 def random_weights() -> dict[str, Tensor]:
@@ -82,40 +81,6 @@ def mmpretrain(state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
         (r'^blocks\.(\d+)\.ls2\.gamma$', r'layers.\1.ffn.gamma2.weight'),
         (r'^blocks\.', 'layers.'),
     )
-
-
-def npz(state_dict: dict[str, Tensor], root: str = '') -> dict[str, np.ndarray]:
-    """Arrays of the original JAX release."""
-    arrays = {
-        'cls': state_dict['cls_token'],
-        'embedding/kernel': state_dict['patch_embed.proj.weight'].permute(2, 3, 1, 0),
-        'embedding/bias': state_dict['patch_embed.proj.bias'],
-        'Transformer/posembed_input/pos_embedding': state_dict['pos_embed'],
-        'Transformer/encoder_norm/scale': state_dict['norm.weight'],
-        'Transformer/encoder_norm/bias': state_dict['norm.bias'],
-        'head/kernel': state_dict['head.weight'].T,
-        'head/bias': state_dict['head.bias'],
-    }
-    width = state_dict['cls_token'].shape[-1]
-    for i in range(12):
-        old, new = f'blocks.{i}.', f'Transformer/encoderblock_{i}/'
-        attention = new + 'MultiHeadDotProductAttention_1/'
-        for j, name in ((1, 'LayerNorm_0'), (2, 'LayerNorm_2')):
-            arrays[f'{new}{name}/scale'] = state_dict[f'{old}norm{j}.weight']
-            arrays[f'{new}{name}/bias'] = state_dict[f'{old}norm{j}.bias']
-        for j, name in enumerate(('query', 'key', 'value')):
-            weight = state_dict[f'{old}attn.qkv.weight'].chunk(3)[j]
-            bias = state_dict[f'{old}attn.qkv.bias'].chunk(3)[j]
-            arrays[f'{attention}{name}/kernel'] = weight.T.reshape(width, HEADS, -1)
-            arrays[f'{attention}{name}/bias'] = bias.reshape(HEADS, -1)
-        out = state_dict[f'{old}attn.proj.weight'].T.reshape(HEADS, -1, width)
-        arrays[f'{attention}out/kernel'] = out
-        arrays[f'{attention}out/bias'] = state_dict[f'{old}attn.proj.bias']
-        for j in (0, 1):
-            dense = f'{new}MlpBlock_3/Dense_{j}/'
-            arrays[f'{dense}kernel'] = state_dict[f'{old}mlp.fc{j + 1}.weight'].T
-            arrays[f'{dense}bias'] = state_dict[f'{old}mlp.fc{j + 1}.bias']
-    return {root + key: value.contiguous().numpy() for key, value in arrays.items()}
 
 
 def save(content, path: Path) -> Path:
