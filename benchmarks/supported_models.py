@@ -66,15 +66,15 @@ def run(args: argparse.Namespace, stages: tuple[str, ...]) -> None:
     settings = {'corruption': CORRUPTION, 'severity': SEVERITY, 'software': software_versions()}
     records = Records(args.out / RESULTS, settings)
 
-    def lacks(model: Model) -> bool:
+    def lacking(model: Model) -> list[str]:
         found = records.runs.get(model.key, {})
-        return any(s not in found or (args.again and not found[s]['works']) for s in stages)
+        return [s for s in stages if s not in found or (args.again and not found[s]['works'])]
 
-    todo = [model for model in models if lacks(model)]
+    todo = [(model, lacking(model)) for model in models if lacking(model)]
     if todo:
         warm_up()
-    for model in todo:
-        found = in_a_fork(model, scenes, stages, args.work.resolve())
+    for model, missing in todo:
+        found = in_a_fork(model, scenes, missing, args.work.resolve())
         records.add(model.key, records.runs.get(model.key, {}) | found)
         for stage, result in found.items():
             print(f'{model.key} {stage}: {result.get("reason", "works")}', flush=True)

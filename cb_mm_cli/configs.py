@@ -1,14 +1,17 @@
-"""List the recipes, or copy one to change it.
+"""List the recipes, copy one to change it, or print where they are.
 
 Examples:
   cb-mm configs                                   # all recipes, with the paper's scores
   cb-mm configs mask_rcnn                         # those whose names contain this
   cb-mm configs copy upernet_vit_s_cb my.py       # a short file that inherits from the recipe
   cb-mm configs copy upernet_vit_s_cb my.py --flat   # one file with everything in it
+  cb-mm configs path                              # the folder of the recipes
   cb-mm train upernet_vit_s_cb ...                # no copy needed: a name will do
 
 A config that inherits works in cb-mm and in "cb-mm upstream"; a flat one also in mmseg's and
-mmdet's own tools. Scores are the paper's, in per cent; we did not measure them.
+mmdet's own tools, as does one whose base is named by mmengine's syntax for environment variables:
+  export CB_MM_CONFIGS=$(cb-mm configs path)      # _base_ = ['{{$CB_MM_CONFIGS:}}/NAME.py']
+Scores are the paper's, in per cent; we did not measure them.
 """
 
 from __future__ import annotations
@@ -40,7 +43,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         add('--flat', action='store_true', help='with everything in it, without a base')
         add('--force', action='store_true', help='replace a file that is there')
     else:
-        parser.usage = '%(prog)s [TEXT] | copy RECIPE FILE [--flat] [--force]'
+        parser.usage = '%(prog)s [TEXT] | path | copy RECIPE FILE [--flat] [--force]'
         add('text', nargs='?', default='', metavar='TEXT', help='only names that contain this')
     args = parser.parse_args(words[1:] if copying else words)
     if copying and not args.file.endswith('.py'):
@@ -100,6 +103,10 @@ def main(argv: list[str] | None = None) -> int:
     def job() -> None:
         if 'recipe' in args:
             copy_recipe(args)
+        elif args.text == 'path':
+            from cb_mm.config.recipes import folder
+
+            print(folder())
         else:
             list_recipes(args.text)
 

@@ -16,9 +16,9 @@ cb_mm tests any model of mmsegmentation and mmdetection under corruption, and it
 These are configs that the two libraries ship, each marked from a run. None of them needs mmcv's
 compiled extension: [stand-ins](installation.md#ops-without-a-compiler) take its place.
 
-- **test**: `cb_mm.apis.evaluate_robustness` on one or two images, clean and with
-  Gaussian noise, on CPU;
-- **train**: one step of `cb_mm.apis.train` with the config's losses and optimizer, on CPU;
+- **test**: `cb_mm.apis.evaluate_robustness` on one image, clean and with Gaussian noise, on CPU;
+- **train**: one step of `cb_mm.apis.train` on two images with the config's losses and optimizer,
+  on CPU, without a validation;
 - **CUDA**: the raw outputs of the network on CUDA tensors that have a shape, a type and a device,
   but no data. A missing op or a constant on the wrong device fails here as on a GPU; nothing was
   computed on one. *Partly*: it is right up to the function in the notes, where the program depends

@@ -64,7 +64,8 @@ def test(model: Model, scenes: Path) -> dict[str, Any]:
             work_dir=folder,
         )
     assert report is not None
-    return {'cells': [cell.key for cell in report.cells]}
+    images = report.results['identity']['images']
+    return {'cells': [cell.key for cell in report.cells], 'images': images}
 
 
 def train(model: Model, scenes: Path) -> dict[str, Any]:

@@ -34,6 +34,14 @@ def test_every_row_without_a_mark_has_a_reason():
             assert result['works'] or len(result['reason']) > 10
 
 
+def test_the_page_says_what_was_run():
+    """No cell is empty, and each test was on the one image that the page speaks of."""
+    for model in MODELS:
+        results = RESULTS['runs'][model.key]
+        assert set(results) == {'test', 'train', 'cuda'}, model.key
+        assert results['test'].get('images', 1) == 1, model.key
+
+
 @pytest.mark.parametrize('name', ['mmseg/segformer/', 'mmdet/retinanet/'])
 def test_a_row_still_works(name, scenes):
     (model,) = (model for model in MODELS if name in model.key)
@@ -43,6 +51,7 @@ def test_a_row_still_works(name, scenes):
     ), found
     assert found['test']['cells'][0] == 'clean'
     assert len(found['test']['cells']) == 2
+    assert found['test']['images'] == 1
 
 
 def test_a_row_that_does_not_work_says_why(tmp_path, monkeypatch):

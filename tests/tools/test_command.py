@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import timm
 import torch
+from mmengine.config import Config
 from PIL import Image
 from timm.data import create_transform
-from tool import CONFIGS, REPO, config_file
+from tool import CONFIGS, REPO, SMALL_MASK_RCNN, config_file
 
 from cb_mm.checkpoints.read import read_checkpoint
 from cb_mm.config import recipes, restricted
 from cb_mm.config.loading import load_config
 from cb_mm.errors import UserError
+from cb_mm.fileio.images import read_image
 from cb_mm_cli import command
 
 
@@ -98,6 +102,23 @@ def test_a_base_by_name(tmp_path):
         load_config(file)
 
 
+def test_a_base_in_upstreams_own_tools(tmp_path, monkeypatch, capsys):
+    """mmengine alone: its own syntax finds a recipe, and says what docs/training.md quotes."""
+    assert command.main(['configs', 'path']) == 0
+    monkeypatch.setenv('CB_MM_CONFIGS', capsys.readouterr().out.strip())
+    file = tmp_path / 'my.py'
+    file.write_text("_base_ = ['{{$CB_MM_CONFIGS:}}/upernet_vit_s_cb.py']\n")
+    expected = load_config(config_file('upernet_vit_s_cb')).to_dict()
+    assert Config.fromfile(file).to_dict() == load_config(file).to_dict() == expected
+    page = (REPO / 'docs' / 'training.md').read_text()
+    for base, kind in (('upernet_vit_s_cb', ValueError), ('demo/demo_upernet_vit_ti_cb',
+                                                          AssertionError)):  # fmt: skip
+        file.write_text(f"_base_ = ['cb_mm::{base}.py']\n")
+        with pytest.raises(kind) as caught:
+            Config.fromfile(file)
+        assert f'{kind.__name__}: {str(caught.value)[:49]}' in page
+
+
 @pytest.mark.slow
 def test_from_the_wheel(wheel, scenes, tmp_path):
     """A recipe by name, a copy of it, a base by name, in our tools and in mmseg's own."""
@@ -151,6 +172,11 @@ def test_from_the_wheel(wheel, scenes, tmp_path):
             *(word.replace('val', 'test') for word in alone),
         ],
         ['attention', 'own.py', work, image, '--format', 'png', '--out', 'maps'],
+        ['attention', 'measure', 'own.py', work, image, '--format', 'pdf', '--out', 'measured'],
+        ['predict', 'own.py', work, image, '--corruption', 'fog=3', '--side-by-side'],
+        ['share', 'push', 'own.py', work, 'shared', '--data', 'drawn scenes'],
+        ['share', 'pull', 'shared', '--out', 'back'],
+        ['predict', 'back/config.py', 'back/model.safetensors', image, '--out', 'again'],
         cwd=tmp_path,
     )
     for code, out, err in results:
@@ -160,7 +186,70 @@ def test_from_the_wheel(wheel, scenes, tmp_path):
         assert (tmp_path / folder / 'iter_1.pth').exists()
     assert '1 iterations: the demo schedule scaled' in results[3][1]
     assert '| fog' in (tmp_path / 'tested' / 'results.md').read_text()
+    assert (tmp_path / 'tested' / 'robustness.svg').is_file()
     assert list((tmp_path / 'maps').glob('*_heads_layer*.png'))
+    assert (tmp_path / 'measured' / 'entropy.pdf').is_file()
+    assert 'drawn scenes' in (tmp_path / 'back' / 'README.md').read_text()
+    ours, again = (
+        read_image(tmp_path / folder / 'labels' / f'{image.stem}.png')
+        for folder in ('predictions', 'again')
+    )
+    assert (ours == again).all(), 'what was shared predicts the same'
+
+
+OWN_MASKS = """
+_base_ = ['cb_mm::demo_upernet_vit_ti_cb.py']
+pipeline = [dict(type=name) for name in ('LoadImageFromFile', 'LoadAnnotations', 'PackSegInputs')]
+mine = dict(
+    _delete_=True, type='BaseSegDataset', data_root='mine', img_suffix='.png',
+    seg_map_suffix='.png', metainfo=dict(classes=('ground', 'disc')), pipeline=pipeline,
+    data_prefix=dict(img_path='images', seg_map_path='masks'),
+)
+train_dataloader = dict(dataset=mine)
+val_dataloader = dict(dataset=mine)
+test_dataloader = val_dataloader
+model = dict(decode_head=dict(num_classes=2), auxiliary_head=dict(num_classes=2))
+"""
+
+
+@pytest.mark.slow
+def test_detection_and_own_data_from_the_wheel(wheel, scenes, tmp_path):
+    """A small Mask R-CNN, trained, tested and used; and masks of one's own with a stray label."""
+    (tmp_path / 'objects.py').write_text(
+        SMALL_MASK_RCNN.replace('{configs}/demo/', 'cb_mm::')
+        + 'train_dataloader = dict(num_workers=0, persistent_workers=False)\n'
+        'val_dataloader = dict(num_workers=0, persistent_workers=False)\n'
+        'test_dataloader = val_dataloader\n'
+    )
+    for kind, value in (('images', 90), ('masks', 1)):
+        (tmp_path / 'mine' / kind).mkdir(parents=True)
+        pixels = np.full((24, 32, 3) if kind == 'images' else (24, 32), value, np.uint8)
+        pixels[:2] = 200  # in the masks: no class has this number
+        Image.fromarray(pixels).save(tmp_path / 'mine' / kind / 'a.png')
+    (tmp_path / 'masks.py').write_text(OWN_MASKS)
+    (tmp_path / 'masks_said.py').write_text(f'{OWN_MASKS}ignore_index = 200\n')
+    at = ['--data-root', scenes.coco]
+    trained = 'ours/epoch_1.pth'
+    image = sorted((scenes.coco / 'val2017').glob('*.jpg'))[0]
+    *done, stray, said = wheel.run_all(
+        ['train', 'objects.py', *at, '--epochs', 1, '--work-dir', 'ours'],
+        ['test', 'objects.py', trained, *at, '--limit', 2, '--out', 'tested', '--html',
+         '--corruption', 'fog=2', '--repeats', 1],
+        ['predict', 'objects.py', trained, image, '--score', 0, '--out', 'found'],
+        ['check-data', 'objects.py', *at],
+        ['check-data', 'masks.py'],
+        ['check-data', 'masks_said.py'],
+        cwd=tmp_path,
+    )  # fmt: skip
+    for code, out, err in (*done, said):
+        assert code in (0, None), (out[-2000:], err[-2000:])
+    assert stray[0], 'a label without a class'
+    assert 'set ignore_index = 200 in the config' in stray[1] + stray[2]
+    assert '| fog' in (tmp_path / 'tested' / 'results.md').read_text()
+    assert '</html>' in (tmp_path / 'tested' / 'report.html').read_text()
+    objects = json.loads((tmp_path / 'found' / 'predictions.json').read_text())
+    assert {'bbox', 'segmentation'} <= set(objects[0])
+    assert (tmp_path / 'found' / 'overlays').is_dir()
 
 
 @pytest.mark.slow
