@@ -188,11 +188,11 @@ def test_from_the_wheel(wheel, scenes, tmp_path):
     assert '| fog' in (tmp_path / 'tested' / 'results.md').read_text()
     assert (tmp_path / 'tested' / 'robustness.svg').is_file()
     assert list((tmp_path / 'maps').glob('*_heads_layer*.png'))
-    assert (tmp_path / 'measured' / 'entropy.pdf').is_file()
+    assert (tmp_path / 'measured' / 'entropy_by_depth.pdf').is_file()
     assert 'drawn scenes' in (tmp_path / 'back' / 'README.md').read_text()
     ours, again = (
         read_image(tmp_path / folder / 'labels' / f'{image.stem}.png')
-        for folder in ('predictions', 'again')
+        for folder in ('predictions/clean', 'again')
     )
     assert (ours == again).all(), 'what was shared predicts the same'
 
