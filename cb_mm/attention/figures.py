@@ -66,7 +66,7 @@ def entropy_figure(
                 textcoords='offset points', fontsize=8, color='#333333', va='bottom',
             )  # fmt: skip
         axes.set_ylabel('Entropy of attention (nats)')
-        _finish(axes, models, 'Entropy over heads and tokens')
+        _finish(axes, f'Entropy over heads and tokens ({_count(models)})')
         axes.set_ylim(bottom=0)
         figure.legend(*axes.get_legend_handles_labels(), loc='outside lower center', ncols=2)
     return figure
@@ -81,14 +81,14 @@ def class_and_distance_figure(models: Sequence[ModelSummary]) -> Figure:
             if np.isfinite(model.by_depth('class_entropy')[0]).all():
                 _curve(left, model, 'class_entropy', i, figure_text(model.name))
             _curve(right, model, 'distance', i, figure_text(model.name), factor=1e3)
+        _from_zero(left)
         _bounds(left, models)
-        left.set_ylim(bottom=0)
         left.set_ylabel('Entropy of attention (nats)')
-        _finish(left, models, '(a) Entropy of the class token')
+        _finish(left, '(a) Entropy of the class token')
         right.set_ylabel('Distance (10⁻³ image sides)')
-        right.set_ylim(bottom=0)
-        _finish(right, models, '(b) Relative distance')
-        _legend(figure, right)
+        _from_zero(right)
+        _finish(right, '(b) Relative distance')
+        _legend(figure, right, models)
     return figure
 
 
@@ -107,12 +107,12 @@ def sparsity_figure(models: Sequence[ModelSummary]) -> Figure:
                         [layer] * len(values), 100 * values, linestyle='', marker='.',
                         markersize=3, color=_COLOURS[i % 4], alpha=0.45, zorder=1,
                     )  # fmt: skip
-            axes.set_ylim(bottom=0)
-            _finish(axes, models, title)
+            _from_zero(axes)
+            _finish(axes, title)
         panels[0].set_ylabel('Share of keys (%)')
         panels[1].set_ylabel('Share of mass (%)')
         panels[0].plot([], [], linestyle='', marker='.', color='#777777', label='single heads')
-        _legend(figure, panels[0])
+        _legend(figure, panels[0], models)
     return figure
 
 
@@ -129,11 +129,11 @@ def sink_figure(models: Sequence[ModelSummary]) -> Figure:
         for axes, (name, (title, label, factor)) in zip(found, panels.items(), strict=True):
             for i, model in enumerate(models):
                 _curve(axes, model, name, i, figure_text(model.name), factor=factor)
-            axes.set_ylim(bottom=0)
+            _from_zero(axes)
             axes.set_ylabel(label)
-            _finish(axes, models, title)
+            _finish(axes, title)
         found[1].axhline(1, color='#888888', linewidth=0.8, linestyle=':')
-        _legend(figure, found[0])
+        _legend(figure, found[0], models)
     return figure
 
 
@@ -207,14 +207,28 @@ def _bounds(axes: Axes, models: Sequence[ModelSummary]) -> None:
         axes.set_ylim(top=1.1 * max(bounds))  # room for the words above the line
 
 
-def _finish(axes: Axes, models: Sequence[ModelSummary], title: str) -> None:
+def _from_zero(axes: Axes) -> None:
+    """Let the axis begin at zero, with room above a curve that is flat."""
+    top = axes.dataLim.y1  # infinite without a curve
+    axes.set_ylim(0, 1.06 * top if 0 < top < np.inf else 1)
+
+
+def _finish(axes: Axes, title: str) -> None:
     axes.set_xlabel('Layer')
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.margins(x=0.03)
-    images = {model.images for model in models}
-    count = max(images, default=0)
-    axes.set_title(f'{title} ({count} image{"" if count == 1 else "s"})')
+    axes.set_title(title)
 
 
-def _legend(figure: Figure, axes: Axes) -> None:
+def _count(models: Sequence[ModelSummary]) -> str:
+    count = max((model.images for model in models), default=0)
+    return f'{count} image{"" if count == 1 else "s"}'
+
+
+def _legend(figure: Figure, axes: Axes, models: Sequence[ModelSummary] = ()) -> None:
+    """Put the models below all panels, and how many images were measured above them."""
+    if models:
+        figure.suptitle(
+            f'mean over {_count(models)}', fontsize=8, color='#555555', x=0.99, ha='right'
+        )
     figure.legend(*axes.get_legend_handles_labels(), loc='outside lower center', ncols=4)
