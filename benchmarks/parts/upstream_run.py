@@ -125,10 +125,15 @@ def cuda(model: Model, scenes: Path) -> dict[str, Any]:
 
 
 def _raw_outputs(network: Any, images: Any, samples: list[Any]) -> Any:
+    import torch
+
     head = getattr(network, 'decode_head', None)
     if head is not None and 'batch_data_samples' in inspect.signature(head.forward).parameters:
         # Mask classification in mmseg: the segmentor's own 'tensor' mode leaves the samples out.
         return head(network.extract_feat(images), samples)
+    if isinstance(head, torch.nn.ModuleList):
+        # Heads in stages: 'tensor' mode gives each one the last one's output in place of features.
+        return network.encode_decode(images, [sample.metainfo for sample in samples])
     return network(images, samples, mode='tensor')
 
 

@@ -248,7 +248,7 @@ def test_detection_and_own_data_from_the_wheel(wheel, scenes, tmp_path):
     assert '| fog' in (tmp_path / 'tested' / 'results.md').read_text()
     assert '</html>' in (tmp_path / 'tested' / 'report.html').read_text()
     objects = json.loads((tmp_path / 'found' / 'predictions.json').read_text())
-    assert {'bbox', 'segmentation'} <= set(objects[0])
+    assert {'bbox', 'segmentation'} <= set(objects['annotations'][0])
     assert (tmp_path / 'found' / 'overlays').is_dir()
 
 
