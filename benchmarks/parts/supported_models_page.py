@@ -17,6 +17,7 @@ These are configs that the two libraries ship, each marked from a run. None of t
 compiled extension: [stand-ins](installation.md#ops-without-a-compiler) take its place.
 
 - **test**: `cb_mm.apis.evaluate_robustness` on one image, clean and with Gaussian noise, on CPU;
+  seven of the first rows were run on two images, and the results do not say which;
 - **train**: one step of `cb_mm.apis.train` on two images with the config's losses and optimizer,
   on CPU, without a validation;
 - **CUDA**: the raw outputs of the network on CUDA tensors that have a shape, a type and a device,
