@@ -270,6 +270,23 @@ def wait_for(condition: Callable[[], bool], seconds: float = 120) -> bool:
     return True
 
 
+def exit_code(child: int, seconds: float = 120) -> int:
+    """Return the exit code of a forked process; end it, and fail, when it does not end itself."""
+    ended: list[int] = []
+
+    def look() -> bool:
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid:
+            ended.append(os.waitstatus_to_exitcode(status))
+        return bool(pid)
+
+    if not wait_for(look, seconds):
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        raise AssertionError(f'the forked process has not ended within {seconds:g} seconds')
+    return ended[0]
+
+
 class FillDiskAt:
     """From the n-th draft on no file can grow: what a full disk or a quota does."""
 

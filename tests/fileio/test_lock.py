@@ -12,6 +12,7 @@ import sys
 import threading
 
 import pytest
+from forked import exit_code
 from tool import REPO
 
 from cb_mm.errors import UserError
@@ -19,7 +20,8 @@ from cb_mm.fileio import folder_lock as lock
 from cb_mm.fileio.folder_lock import FolderLock
 
 HOLD = """
-import os, sys, time, types
+import os, signal, sys, time, types
+signal.alarm(180)  # whoever waits for its lines does not wait for ever
 sys.modules['cb_mm'] = types.ModuleType('cb_mm')  # without torch and all that
 sys.modules['cb_mm'].__path__ = [sys.argv[2]]
 from cb_mm.fileio.folder_lock import FolderLock
@@ -40,7 +42,7 @@ def holder(tmp_path):
     for pid in (process.pid, max(children)):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    process.wait()
+    process.wait(60)
 
 
 def test_the_second_is_told_who_the_first_is(holder, tmp_path):
@@ -50,7 +52,7 @@ def test_the_second_is_told_who_the_first_is(holder, tmp_path):
 
 def test_a_kill_frees_the_folder_though_children_live_on(holder, tmp_path):
     holder.kill()
-    holder.wait()
+    holder.wait(60)
     assert json.loads((tmp_path / lock.NAME).read_text())['pid'] == holder.pid
     with FolderLock(tmp_path, 'out'):
         assert json.loads((tmp_path / lock.NAME).read_text())['pid'] == os.getpid()
@@ -67,7 +69,7 @@ def try_elsewhere(folder) -> str:
     """What another process is told that asks for the folder."""
     code = HOLD.split('child')[0].replace('held = ', "print('got it');")
     words = [sys.executable, '-c', code, str(folder), str(REPO / 'cb_mm')]
-    done = subprocess.run(words, capture_output=True, text=True)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120)
     return done.stderr.strip().splitlines()[-1] if done.returncode else 'got it'
 
 
@@ -85,7 +87,7 @@ def test_a_refused_second_lock_does_not_end_the_first(tmp_path):
         ask()
         thread = threading.Thread(target=ask)
         thread.start()
-        thread.join()
+        thread.join(60)
         assert len(refused) == 2
         (tmp_path / lock.NAME).read_bytes()
         assert f'process {os.getpid()} ' in try_elsewhere(tmp_path)
@@ -100,7 +102,7 @@ def test_a_forked_process_neither_keeps_nor_frees_it(tmp_path):
         if child == 0:
             held.release()
             os._exit(int((tmp_path / lock.NAME).exists()))
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+        assert exit_code(child) == 1
         assert f'process {os.getpid()} ' in try_elsewhere(tmp_path)
 
 
@@ -114,7 +116,7 @@ def test_without_locks_the_named_process_is_looked_up(tmp_path, monkeypatch):
     """Windows, and file systems that know no locks."""
     monkeypatch.setattr(lock, 'fcntl', None)
     dead = subprocess.Popen([sys.executable, '-c', ''])
-    dead.wait()
+    dead.wait(60)
     file = tmp_path / lock.NAME
     file.write_text(json.dumps({'pid': dead.pid, 'host': socket.gethostname()}))
     FolderLock(tmp_path, 'out').release()

@@ -236,6 +236,7 @@ def test_built_from_outside_the_repository(tmp_path):
         capture_output=True,
         text=True,
         check=False,
+        timeout=500,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     built = [line for line in done.stdout.splitlines() if line.startswith('ViTCB ')]
