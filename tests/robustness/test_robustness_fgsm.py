@@ -104,9 +104,9 @@ def test_gradient_is_the_slope_of_the_loss(case):
     (gradient,) = torch.autograd.grad(attack_loss(tester.model, variable, truth), variable)
     up, down = (
         attack_loss(tester.model, image.float() + step * gradient.sign(), truth).item()
-        for step in (0.05, -0.05)
+        for step in (0.01, -0.01)
     )
-    assert (up - down) / 0.1 == pytest.approx(gradient.abs().sum().item(), rel=0.1)
+    assert (up - down) / 0.02 == pytest.approx(gradient.abs().sum().item(), rel=0.01)
 
 
 def test_the_model_and_the_random_state_stay_as_they_were(case):
