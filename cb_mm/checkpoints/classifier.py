@@ -10,9 +10,11 @@ from torch import Tensor, nn
 from ..errors import UserError
 from .backbone_weights import find_backbone
 from .layouts import fit
+from .match import weights_in
+from .published import is_of_mmpretrain
 
-#: The classifier in a file: timm's and DeiT's name, and mmpretrain's.
-_HEADS = ('head.', 'head.layers.head.')
+#: The classifier in a file: mmpretrain's names, and timm's and DeiT's.
+_HEADS = ('head.layers.head.', 'head.fc.', 'head.')
 
 
 def as_classifier(
@@ -39,6 +41,8 @@ def as_classifier(
             'Train with it (`init`), or give the checkpoint of that training.'
         )
     found = find_backbone(content, layout, target)
+    if is_of_mmpretrain(content):
+        found |= _beside_the_backbone(weights_in(content))
     head = next((one for one in _HEADS if f'{one}weight' in found), None)
     if head is None:
         raise UserError(
@@ -54,6 +58,12 @@ def as_classifier(
             weights[f'{places[0]}.{part}'] = found[f'{head}{part}']
     unknown = [key for key in found if key not in own and not key.startswith(head)]
     return {**weights, **{key: found[key] for key in unknown}}  # refused by name
+
+
+def _beside_the_backbone(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors of the other parts of a whole model: its head, under its own names."""
+    beside = {key: value for key, value in weights.items() if not key.startswith('backbone.')}
+    return beside if len(beside) < len(weights) else {}  # no prefix: a backbone alone
 
 
 def is_classifier(model: nn.Module) -> bool:

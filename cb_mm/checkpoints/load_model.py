@@ -40,7 +40,7 @@ def load_model(
             evaluation. To normalise images differently, call `set_normalization` before.
         checkpoint: File with the weights of exactly this model. A model that is a backbone by
             itself also takes the file of a classifier; its head is left out, and that is logged.
-            A classifier also takes a published one, such as timm's or DeiT's.
+            A classifier also takes a published one: timm's, DeiT's, Google's or mmpretrain's.
         part: Build and load only this part of the model, such as 'backbone'.
         labels: What the labels of the data mean; by default what the config says of its data sets.
         trust: Let the checkpoint be unpickled without limits.
@@ -67,7 +67,7 @@ def load_model(
     with explaining_build_errors(config):
         model = MODELS.build(config.model if part is None else config.model[part])
         context = model if part is None else _Whole(config, part, model)
-    published = is_published(content) and 'backbone' in config.model
+    published = is_published(content, config.model) and 'backbone' in config.model
     if published and part is None:
         weights = as_classifier(content, layout, model, checkpoint)
     elif published and 'head' in config.model:  # no segmentor was trained with a published ViT

@@ -13,7 +13,12 @@ from torch import nn
 
 from ..errors import UserError, did_you_mean
 from .provenance import Provenance, differs, normalization_text
-from .published import is_published, published_normalization
+from .published import (
+    is_of_mmpretrain,
+    is_published,
+    published_normalization,
+    recorded_normalization,
+)
 from .sources import cache_alone_without_network, is_hub_name, read_weights, timm_name
 
 #: name -> mean and std of red, green and blue, in grey levels
@@ -65,7 +70,7 @@ def _follow(config: Config, weights: str, trust: bool) -> None:
         found, published = normalization_of(weights), True
     else:
         content = read_weights(weights, trust)[0]
-        found, published = normalization_in(content, weights), is_published(content)
+        found, published = normalization_in(content, weights), is_published(content, config.model)
     if found is None:
         if published and 'head' in config.model:
             raise UserError(
@@ -150,6 +155,8 @@ def normalization_in(content: Any, file: str) -> tuple[tuple[float, ...], tuple[
     record = Provenance.of_checkpoint(content)
     if record is not None:
         return (record.mean, record.std) if record.mean else None
+    if is_of_mmpretrain(content):
+        return recorded_normalization(content)
     return published_normalization(file) if is_published(content) else None
 
 

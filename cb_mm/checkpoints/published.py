@@ -1,7 +1,8 @@
-"""Published ViTs: files of timm and DeiT, without a record of ours."""
+"""Published ViTs: files of timm, DeiT and mmpretrain, without a record of ours."""
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from collections.abc import Mapping
@@ -10,11 +11,27 @@ from typing import Any
 
 import timm
 
+from .label_set import KEY
+from .match import weights_in
+
+#: Backbones whose weights have timm's names, so that those of mmpretrain's ViT must be renamed.
+_TIMM_NAMES = ('ViTCB', 'TimmCB')
+
 MeanAndStd = tuple[tuple[float, ...], tuple[float, ...]]
 
 
-def is_published(content: Any) -> bool:
-    """Return whether a file holds a bare ViT: not a model of OpenMMLab's, and nothing of ours."""
+def is_published(content: Any, model: Mapping[str, Any] | None = None) -> bool:
+    """Return whether a file holds a published ViT that is not, by its names, the model to fill.
+
+    Args:
+        content: What the file holds.
+        model: The ``model`` of a config. With a backbone of ours, a classifier of mmpretrain's
+            counts too; one of mmpretrain's own takes it as it is.
+    """
+    backbone = model.get('backbone') if model else None
+    kind = str(backbone.get('type')) if isinstance(backbone, Mapping) else ''
+    if kind.rpartition('.')[2] in _TIMM_NAMES and is_of_mmpretrain(content):
+        return True
     if not isinstance(content, Mapping) or 'meta' in content:
         return False
     tensors = next((part for part in (content.get('model'), content) if _is_vit(part)), None)
@@ -25,6 +42,62 @@ def _is_vit(part: Any) -> bool:
     return isinstance(part, Mapping) and any(
         re.match(r'(module\.)?(patch_embed\.proj\.weight|blocks\.0\.)', str(key)) for key in part
     )
+
+
+def is_of_mmpretrain(content: Any) -> bool:
+    """Return whether a file holds a ViT, or a classifier with one, that mmpretrain trained."""
+    if not isinstance(content, Mapping):
+        return False
+    meta = content.get('meta')
+    if isinstance(meta, Mapping) and KEY in meta:
+        return False
+    keys = list(weights_in(content))
+    vit = r'(backbone\.)?layers\.\d+\.ffn\.layers\.0\.0\.weight$'
+    return any(re.match(vit, key) for key in keys) and not any('decode_head' in k for k in keys)
+
+
+def recorded_normalization(content: Mapping[str, Any]) -> MeanAndStd | None:
+    """Return mean and std, in grey levels, from the config that mmengine keeps in a checkpoint.
+
+    The text is read, never run; only plain numbers count, and only those for red, green and blue.
+    """
+    meta = content.get('meta')
+    notes = [meta.get(key) for key in ('cfg', 'config')] if isinstance(meta, Mapping) else []
+    text = next((note for note in notes if isinstance(note, str)), '')
+    try:
+        nodes = list(ast.walk(ast.parse(text)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    given = {
+        *(_settings(node.value) for node in nodes if isinstance(node, ast.Assign)
+          and isinstance(node.targets[0], ast.Name) and node.targets[0].id in _PREPROCESSORS),
+        *(_settings(node.value) for node in nodes if isinstance(node, ast.keyword)
+          and node.arg in _PREPROCESSORS),
+    } - {None}  # fmt: skip
+    return given.pop() if len(given) == 1 else None
+
+
+#: Where the configs of mmpretrain, and of mmcls before it, have the mean and std.
+_PREPROCESSORS = ('data_preprocessor', 'img_norm_cfg')
+
+
+def _settings(node: ast.expr) -> MeanAndStd | None:
+    """Return mean and std of ``dict(mean=[…], std=[…], to_rgb=True)``."""
+    if not isinstance(node, ast.Call):
+        return None
+    given = {}
+    for word in node.keywords:
+        try:
+            given[word.arg] = ast.literal_eval(word.value)
+        except ValueError:
+            continue
+    if given.get('to_rgb') is not True:
+        return None
+    try:
+        mean, std = ([float(value) for value in given[part]] for part in ('mean', 'std'))
+    except (KeyError, TypeError, ValueError):
+        return None
+    return _rounded(mean, std) if len(mean) == len(std) == 3 else None
 
 
 def published_normalization(file: str | Path) -> MeanAndStd | None:
@@ -69,8 +142,9 @@ def _named_in(stem: str) -> list[str]:
 
 
 def _in_grey_levels(mean: Any, std: Any) -> MeanAndStd:
-    # Rounded as a checkpoint's record is.
-    return (
-        tuple(round(255 * float(value), 4) for value in mean),
-        tuple(round(255 * float(value), 4) for value in std),
-    )
+    return _rounded([255 * float(value) for value in mean], [255 * float(value) for value in std])
+
+
+def _rounded(mean: list[float], std: list[float]) -> MeanAndStd:
+    # As a checkpoint's record is.
+    return tuple(round(value, 4) for value in mean), tuple(round(value, 4) for value in std)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import inspect
 import re
+import traceback
+from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from mmengine import registry
@@ -71,6 +74,8 @@ def explain(error: Exception, part: str = '') -> str:
             'the pipeline end with one size for all: a crop_size that no resized image is smaller '
             'than, a Pad step, or model.data_preprocessor.size.'
         )
+    if 'need at least one array to concatenate' in text:  # mmengine, for an empty list of samples
+        return f'{part or "a data set"} has no samples{_what_is_there(error)}.'
     first = text.strip().splitlines()[0].rstrip('.:') if text.strip() else ''
     if isinstance(error, KeyError):
         first = f'the key "{first}" is missing' if re.fullmatch(r'\w+', first) else first
@@ -81,6 +86,23 @@ def explain(error: Exception, part: str = '') -> str:
         f'{part or "it"} cannot be used: {reason} ({type(error).__name__}). Correct its values; '
         f'{SHOW_TRACEBACK}=1 shows where in the program it failed.'
     )
+
+
+def _what_is_there(error: Exception) -> str:
+    """Say what the image folder of the data set that failed holds, as far as that is known."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        dataset = frame.f_locals.get('self')
+        ending, prefix = (getattr(dataset, key, None) for key in ('img_suffix', 'data_prefix'))
+        folder = prefix.get('img_path') if isinstance(prefix, dict) else None
+        if ending and folder and Path(folder).is_dir():
+            names = (path.suffix for path in Path(folder).rglob('*') if path.is_file())
+            counts = Counter(names).most_common(3)
+            held = ', '.join(f'{count} {kind or "without an ending"}' for kind, count in counts)
+            return (
+                f': no file below {folder} ends in {ending} (img_suffix); '
+                + (f'it has {held}' if held else 'it is empty')
+            )  # fmt: skip
+    return ': its folder or list is empty'
 
 
 def _registries() -> Iterator[registry.Registry]:

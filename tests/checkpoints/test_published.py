@@ -13,7 +13,7 @@ import torch
 from huggingface_hub import constants
 from mmengine.config import Config
 from mmengine.dataset import pseudo_collate
-from mmengine.registry import DATASETS
+from mmengine.registry import DATASETS, MODELS, init_default_scope
 from original_arrays import npz
 from PIL import Image
 from safetensors.torch import save_file
@@ -25,7 +25,7 @@ from cb_mm.checkpoints.label_set import KEY
 from cb_mm.checkpoints.load_model import load_model
 from cb_mm.checkpoints.normalization import NORMALIZATIONS, set_normalization
 from cb_mm.checkpoints.provenance import Provenance
-from cb_mm.checkpoints.published import published_normalization
+from cb_mm.checkpoints.published import published_normalization, recorded_normalization
 from cb_mm.checkpoints.read import read_checkpoint
 from cb_mm.checkpoints.sources import is_hub_name, timm_name
 from cb_mm.config.loading import load_config
@@ -107,6 +107,111 @@ def test_without_a_head_or_a_normalisation(published, tmp_path):
         load_model(config, tmp_path / 'bare.pth')
     with pytest.raises(UserError, match='another kind of model'):
         load_model(load_config('upernet_vit_ti'), tmp_path / 'bare.pth')
+
+
+#: How mmpretrain keeps the config of a training, and what else belongs to a checkpoint of its.
+RECORD = (
+    'data_preprocessor = dict(mean=[127.5, 127.5, 127.5], num_classes=7,\n'
+    '    std=[{}, 127.5, 127.5], to_rgb={})'
+)
+
+
+@pytest.fixture
+def of_mmpretrain(published):
+    """The weights of timm's classifier in mmpretrain's own, and what a checkpoint of it holds."""
+    init_default_scope('mmpretrain')
+    timms = published[0].state_dict()
+    arch = dict(embed_dims=48, num_layers=2, num_heads=3, feedforward_channels=192)
+    theirs = MODELS.build(dict(
+        type='ImageClassifier',
+        backbone=dict(type='VisionTransformer', arch=arch, img_size=224, patch_size=16),
+        head=dict(type='VisionTransformerClsHead', num_classes=7, in_channels=48),
+    )).eval()  # fmt: skip
+
+    def timms_name(key: str) -> str:
+        for old, new in (('backbone.', ''), ('head.layers.head.', 'head.'), ('layers.', 'blocks.'),
+                         ('projection', 'proj'), ('ffn.blocks.0.0', 'mlp.fc1'),
+                         ('ffn.blocks.1', 'mlp.fc2')):  # fmt: skip
+            key = key.replace(old, new)
+        inside = key.startswith('blocks.')
+        return key.replace('ln', 'norm') if inside else key.replace('ln1', 'norm')
+
+    theirs.load_state_dict({key: timms[timms_name(key)] for key in theirs.state_dict()})
+    meta = {'cfg': RECORD.format(127.5, True), 'dataset_meta': {'classes': list('abcdefg')}}
+    return theirs, {'meta': meta, 'state_dict': theirs.state_dict()}
+
+
+def test_a_classifier_of_mmpretrain_keeps_its_head(published, of_mmpretrain, tmp_path):
+    model = published[0]
+    theirs, content = of_mmpretrain
+    torch.save(content, tmp_path / 'a.pth')
+    config = small_config()
+    set_normalization(config, None, str(tmp_path / 'a.pth'))
+    assert config.model.data_preprocessor.mean == [127.5] * 3
+    loaded = load_model(config, tmp_path / 'a.pth')
+    backbone = load_model(config, tmp_path / 'a.pth', 'backbone')
+    assert loaded.dataset_meta['classes'] == tuple('abcdefg')
+    images = torch.randn(2, 3, 224, 224)
+    with torch.no_grad():
+        ours = loaded.head(loaded.backbone(images))
+        torch.testing.assert_close(ours, model(images), rtol=0, atol=1e-5)
+        torch.testing.assert_close(ours, theirs(images), rtol=0, atol=1e-5)
+        for one, other in zip(backbone(images), loaded.backbone(images), strict=True):
+            assert torch.equal(one, other)
+
+
+def test_mmpretrains_own_config_takes_it_as_it_is(of_mmpretrain, tmp_path):
+    theirs, content = of_mmpretrain
+    del content['meta']['cfg']  # then nothing says how the images were normalised
+    torch.save(content, tmp_path / 'a.pth')
+    arch = dict(embed_dims=48, num_layers=2, num_heads=3, feedforward_channels=192)
+    own = small_config()
+    own.model['backbone'] = dict(type='VisionTransformer', arch=arch)
+    set_normalization(own, None, str(tmp_path / 'a.pth'))
+    loaded = load_model(own, tmp_path / 'a.pth').state_dict()
+    assert all(torch.equal(loaded[key], value) for key, value in theirs.state_dict().items())
+    with pytest.raises(UserError, match='does not say how its images were normalised'):
+        set_normalization(small_config(), None, str(tmp_path / 'a.pth'))
+    with pytest.raises(UserError, match='another kind of model'):
+        load_model(load_config('upernet_vit_ti'), tmp_path / 'a.pth')
+
+
+@pytest.mark.parametrize(
+    ('key', 'size', 'message'),
+    [
+        # a layer before the classifier, a distilled DeiT, the mean of the patches
+        ('head.layers.pre_logits.weight', (48, 48), r'unknown here.*pre_logits'),
+        ('head.layers.head_dist.weight', (7, 48), r'unknown here.*head_dist'),
+        ('backbone.ln2.weight', (48,), r'unknown here.*ln2'),
+        ('neck.fc.weight', (48, 48), r'unknown here.*neck'),
+    ],
+)
+def test_other_classifiers_of_mmpretrain_are_refused(key, size, message, of_mmpretrain, tmp_path):
+    content = of_mmpretrain[1]
+    content['state_dict'][key] = torch.zeros(size)
+    torch.save(content, tmp_path / 'a.pth')
+    with pytest.raises(UserError, match=message):
+        load_model(small_config(), tmp_path / 'a.pth')
+
+
+def test_the_record_of_a_training_by_mmpretrain():
+    half = ((127.5,) * 3, (127.5,) * 3)
+    assert recorded_normalization({'meta': {'cfg': RECORD.format(127.5, True)}}) == half
+    inside = f'model = dict({RECORD.format("1.275e2", True).replace(" = ", "=")})'
+    old = RECORD.format(127.5, True).replace('data_preprocessor', 'img_norm_cfg')
+    assert recorded_normalization({'meta': {'cfg': inside}}) == half
+    assert recorded_normalization({'meta': {'config': old}}) == half
+    for text in (
+        RECORD.format(127.5, False),  # for blue, green and red
+        RECORD.format('get()', True),
+        RECORD.format(127.5, True)
+        + f'\nmodel = dict({RECORD.format(1, True).replace(" = ", "=")})',
+        'data_preprocessor = dict(mean=1, std=2, to_rgb=True)',
+        'data_preprocessor = "(" (',
+        '',
+    ):
+        assert recorded_normalization({'meta': {'cfg': text}}) is None, text
+    assert recorded_normalization({}) is None
 
 
 def hub_cache(folder: Path, name: str, weights: dict) -> Path:
@@ -221,6 +326,37 @@ def test_the_tools_read_names_and_npz(tiny, offline, tmp_path, capsys):
             *((out / name).read_text() for name in ('test/scores/clean.csv',
                                                     'predicted/predictions.csv')),
             next((out / 'maps').glob('*.csv')).read_text(),
+        ])  # fmt: skip
+    assert found[0] == found[1]
+
+
+@pytest.mark.slow
+def test_the_tools_read_mmpretrains_layout(published, of_mmpretrain, tmp_path, capsys):
+    """The same scores, classes and maps as from the file in timm's layout."""
+    content = of_mmpretrain[1]
+    del content['meta']['dataset_meta']  # timm's file has no names of classes
+    torch.save(content, tmp_path / 'theirs.pth')
+    config = small_config()
+    config.test_dataloader.update(num_workers=0, persistent_workers=False)
+    config.test_dataloader.dataset.labels = 'sorted'
+    config.dump(tmp_path / 'small.py')
+    data = write_imagenet(tmp_path / 'data', train=1, val=1)
+    image = str(next((data / 'val').glob('*/*.jpg')))
+    found = []
+    for name, words in (('theirs', []), ('mine', ['--normalization', 'half'])):
+        out = tmp_path / name
+        given = [str(tmp_path / 'small.py'), str(tmp_path / f'{name}.pth')]
+        for tool, more in (
+            ('test', ['--data-root', str(data)]),
+            ('predict', [image]),
+            ('attention', [image, '--size', '64', '--format', 'svg']),
+        ):
+            code = main([tool, *given, *more, *words, '--out', str(out / tool)])
+            assert code == 0, capsys.readouterr().err
+        found.append([
+            *((out / file).read_text() for file in ('test/scores/clean.csv',
+                                                    'predict/predictions.csv')),
+            next((out / 'attention').glob('*.csv')).read_text(),
         ])  # fmt: skip
     assert found[0] == found[1]
 

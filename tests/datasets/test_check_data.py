@@ -544,7 +544,9 @@ def test_all_kinds_are_exercised_here():
     # In test_pretraining.py, with the data set that reads them.
     folders = {'no-class-folders', 'class-empty', 'class-unknown', 'class-count'}
     others = {'image-empty', 'orientation', 'name'}
-    configured = {'label-unknown', 'class-absent'}  # in test_length.py, with a config's data set
+    # In test_length.py and test_own_masks.py, with a config's data set.
+    configured = {'label-unknown', 'class-absent', 'label-lossy', 'head-too-small'}
+    configured |= {'head-too-large'}
     assert ade | coco | elsewhere | folders | others | configured == set(KINDS)
 
 

@@ -17,6 +17,13 @@ from ...errors import MissingFile, UserError
 from .files import Progress, run_all
 from .files import sample as sample_of
 from .findings import Report
+from .label_files import (
+    forget_folders,
+    report_class_count,
+    report_leftovers,
+    stored_otherwise,
+    why_missing,
+)
 from .samples import SampleRules, ignored_labels, step_lists
 
 
@@ -57,6 +64,7 @@ def check_config(
         raise UserError(f'config {config.filename} has no data set: it has no *_dataloader.')
     report = Report('data sets', Path(config.filename or '.'), quick)
     seen: list[Any] = []
+    forget_folders()
     for split, settings in named.items():
         if settings in seen:
             report.counts[f'{split}: the same images as before'] = 0
@@ -75,6 +83,10 @@ def check_config(
         numbers = list(range(len(dataset)))
         samples = run_all(loading.read, sample_of(numbers) if quick else numbers, progress, workers)
         _report(report, split, dataset, rules, samples)
+        report_leftovers(report, dataset)
+        classes = len((dataset.metainfo or {}).get('classes') or ())
+        if classes and len(seen) == 1:
+            report_class_count(report, config.get('model') or {}, classes)
     return report
 
 
@@ -91,28 +103,39 @@ class _Loading:
         """Read one sample."""
         results = self.dataset.get_data_info(number)
         image = str(results.get('img_path'))
-        found = _Sample(image, str(results.get('seg_map_path') or image))
+        label_map = str(results.get('seg_map_path') or '')
+        found = _Sample(image, label_map or image)
+        if label_map and '://' not in label_map and not Path(label_map).exists():
+            found.wrong = 'label-missing', why_missing(image, label_map)
+            return found
         for step in self.steps:
             before = set(results)
             try:
                 results = step(results)
                 self.rules.check(results, set(results) - before)
             except UserError as error:
-                found.wrong = (
-                    'label-size' if 'label map' in str(error) else 'truncated',
-                    str(error),
-                )
+                found.wrong = _kind_of(error), str(error)
                 return found
             except Exception as error:  # each decoder has its own
                 kind = 'unreadable' if 'img' not in before else 'label-unreadable'
                 found.wrong = (kind, f'{type(error).__name__}: {error}'.splitlines()[0])
                 return found
         if 'gt_seg_map' in results:
+            found.wrong = stored_otherwise(label_map)
+            if found.wrong:
+                return found
             values, counts = np.unique(results['gt_seg_map'], return_counts=True)
             found.pixels = dict(zip(values.tolist(), counts.tolist(), strict=True))
         labels = results.get('gt_bboxes_labels', results.get('gt_label', ()))
         found.objects = dict(Counter(np.atleast_1d(labels).tolist()))
         return found
+
+
+def _kind_of(error: UserError) -> str:
+    text = str(error)
+    if 'channels and must have one' in text:
+        return 'label-colour'
+    return 'label-size' if 'label map' in text else 'truncated'
 
 
 def _report(
@@ -151,6 +174,27 @@ def _report_labels(
 ) -> None:
     """Report every label without a class: how often, and what it probably means."""
     unknown = sorted(value for value in pixels if value >= classes and value not in rules.ignored)
+    used = [value for value in pixels if value < classes]
+    if classes > 1 and len(used) == 1 and not unknown and 255 in pixels:
+        share = 100 * pixels[255] / sum(pixels.values())
+        report.add(
+            'label-255',
+            samples[0].file,
+            f'{split} has only the labels {used[0]} and 255 ({share:.1f} % of the pixels), which '
+            'is ignored, so there is one class to learn. If 255 marks a class, write the number of '
+            'that class in its place',
+        )
+    if len(unknown) > 3:
+        files = [one.file for one in samples if set(unknown) & set(one.pixels)]
+        shown = ', '.join(map(str, unknown[:3]))
+        report.add(
+            'label-unknown',
+            files[0],
+            f'labels {shown} and {len(unknown) - 3} more in {len(files)} of {len(samples)} {split} '
+            f'files; the {classes} classes are 0 to {classes - 1}. '
+            + _advice(unknown[0], unknown, classes, pixels),
+        )
+        return
     for value in unknown:
         files = [one.file for one in samples if value in one.pixels]
         share = 100 * pixels[value] / sum(pixels.values())
@@ -168,6 +212,11 @@ def _advice(value: int, unknown: list[int], classes: int, pixels: Counter[int]) 
         return (
             'No pixel is 0, so the labels seem to count from 1: set reduce_zero_label=True in '
             'LoadAnnotations and in the data set'
+        )
+    if unknown == [classes]:
+        return (
+            f'If a class is not listed yet, add it to the classes; if {value} means "no class", '
+            f'set ignore_index = {value} in the config'
         )
     if unknown == [value]:
         return f'If it means "no class", set ignore_index = {value} in the config'

@@ -46,7 +46,7 @@ KINDS: dict[str, Kind] = {
     'truncated': Kind('error', 'image is cut short', 'fetch the file again, or remove it'),
     'grey-scale': Kind('note', 'grey-scale image', 'nothing: it is read as RGB'),
     'four-channel': Kind('note', 'image with a fourth channel', 'nothing: it is read as RGB'),
-    'suffix': Kind('warning', 'image that will not be read', 'rename or convert it to .jpg'),
+    'suffix': Kind('warning', 'image that will not be read', 'rename or convert it'),
     'orientation': Kind(
         'error',
         'image that its EXIF tag rotates, but not its annotation',
@@ -66,6 +66,14 @@ KINDS: dict[str, Kind] = {
         'label beyond the classes of the model',
         "set model.head.num_classes, and labels='sorted' in the data sets for a part of ImageNet",
     ),
+    'head-too-small': Kind(
+        'error', 'fewer outputs of the model than classes', 'set num_classes of every head'
+    ),
+    'head-too-large': Kind(
+        'warning',
+        'more outputs of the model than classes',
+        'set num_classes of every head; nothing, if the data set has a part of the classes',
+    ),
     # label maps
     'label-missing': Kind(
         'error', 'image without a label map', 'add the .png, or remove the image'
@@ -76,6 +84,11 @@ KINDS: dict[str, Kind] = {
         'error',
         'label map in colours',
         'write one number per pixel, in an 8-bit PNG of one channel',
+    ),
+    'label-lossy': Kind(
+        'error',
+        'label map in a format that changes values',
+        'write the original masks as PNG; what JPEG or WebP has blurred does not come back',
     ),
     'label-range': Kind(
         'error',

@@ -74,6 +74,17 @@ class SampleRules:
                     f'image {image} is {width} x {height}: one row or column of pixels cannot be '
                     'segmented. Leave it out.'
                 )
+            if labels.ndim == 3 and labels.shape[:2] == (height, width):
+                same = bool((labels[..., :3] == labels[..., :1]).all())
+                raise UserError(
+                    f'label map {file} has {labels.shape[2]} channels and must have one, with the '
+                    'number of the class'
+                    + (
+                        ': the first three are the same, so keep one.'
+                        if same
+                        else ', not a colour.'
+                    )
+                )
             if labels.shape != (height, width):
                 size = ' x '.join(map(str, labels.shape[1::-1] + labels.shape[2:]))
                 raise UserError(
