@@ -13,5 +13,12 @@ from ..datasets.cifar import CIFAR100Images  # noqa: E402  (mmpretrain must be o
 from ..datasets.class_folders import ClassFolders  # noqa: E402
 from ..datasets.samplers.repeated_augmentation import ReplayRepeatSampler  # noqa: E402
 from .label_set_accuracy import LabelSetAccuracy  # noqa: E402
+from .validation_loss import ValidationLoss  # noqa: E402
 
-__all__ = ['CIFAR100Images', 'ClassFolders', 'LabelSetAccuracy', 'ReplayRepeatSampler']
+__all__ = [
+    'CIFAR100Images',
+    'ClassFolders',
+    'LabelSetAccuracy',
+    'ReplayRepeatSampler',
+    'ValidationLoss',
+]

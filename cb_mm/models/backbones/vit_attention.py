@@ -50,6 +50,9 @@ def build_vit(
         _make_uniform(vit, restore)
         return vit
     pattern = SparsePattern.read(attention)
+    if pattern.added_tokens:
+        count = pattern.added_tokens + vit.num_reg_tokens
+        vit = build_timm_vit(arch, img_size, drop_path_rate, reg_tokens=count)
     grid = TokenGrid(vit.patch_embed, vit.num_prefix_tokens)
     for i, block in enumerate(vit.blocks):
         block.attn = SparseAttention(block.attn, pattern, grid, layer=i)
