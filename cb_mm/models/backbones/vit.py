@@ -26,6 +26,7 @@ from ..necks.feature_pyramid import FeaturePyramid
 from .timm_build import group_vit
 from .vit_arch import set_constant_drop_path
 from .vit_attention import build_vit, place_windows
+from .vit_extra import add_extra_layer
 
 
 @MODELS.register_module()
@@ -74,6 +75,10 @@ class ViTCB(VisionTransformer, BaseModule):
         window: Side in patches of the windows that attention is limited to, as in ViTDet; None: no
             windows. CB's mean still runs over all tokens of the image. See `WindowAttention`.
         global_blocks: Blocks without windows; None is the last of each quarter, as in ViTDet.
+        arch_changes: Arguments of timm's VisionTransformer that differ from those of ``arch``, such
+            as ``dict(num_heads=6, depth=8)``.
+        extra_layer: 'attn' or 'mlp' adds one such layer behind the last block, as in the paper's
+            Figure 3; see `ExtraLayer`. It counts as a block.
         out_type: 'maps', or 'cls' for classification: the class token of the last block after the
             final norm, as a tuple of one (B, embed_dims) tensor, or for a distilled model of the
             pair of class and distillation token. 'mean' is the mean of all tokens, class token
@@ -113,14 +118,17 @@ class ViTCB(VisionTransformer, BaseModule):
         attention: str | Mapping[str, Any] | None = None,
         window: int | None = None,
         global_blocks: Sequence[int] | None = None,
+        arch_changes: Mapping[str, Any] | None = None,
+        extra_layer: str | None = None,
         out_type: str = 'maps',
     ) -> None:
         check_choice('out_type', out_type, ('maps', 'cls', 'mean'))
         check_choice('drop_path_mode', drop_path_mode, ('linear', 'constant'))
-        vit = build_vit(arch, img_size, drop_path_rate, attention)
+        vit = build_vit(arch, img_size, drop_path_rate, attention, arch_changes)
         if drop_path_mode == 'constant':
             set_constant_drop_path(vit, drop_path_rate)
         place_windows(vit, window, global_blocks)
+        add_extra_layer(vit, extra_layer)
         BaseModule.__init__(self, init_cfg)
         # This module becomes the model that timm built: parameters, parts and settings. Holding
         # it as a child instead would put a prefix before every key.
