@@ -70,9 +70,13 @@ lint: env
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-# Rooms whose tests start no training and no other process; CI runs all.
-QUICK ?= $(addprefix tests/,fileio corruption/test_corruption_suites.py checkpoints/test_npz.py \
-	models/test_context_broadcast.py models/test_pyramid.py robustness/test_robustness_statistics.py)
+# Some 400 tests of most rooms that start no training; about a minute on one core. CI runs all.
+QUICK ?= $(addprefix tests/,fileio apis/test_options.py checkpoints/test_npz.py \
+	compat/test_errors.py config/test_config_parts.py config/test_length.py corruption/test_corruption_suites.py \
+	corruption/test_corruption_transform.py engine/test_batch.py models/test_context_broadcast.py \
+	models/test_insertion.py models/test_pyramid.py prediction/test_class_colours.py \
+	robustness/test_image_intervals.py robustness/test_robustness_statistics.py \
+	robustness/test_robustness_units.py tools/test_command.py tools/test_option_names.py)
 
 check: lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(DIST) -m 'not slow' $(QUICK)

@@ -2,6 +2,7 @@
 
     python benchmarks/safe_types.py            # write cb_mm/config/restricted/allowed_types.txt
     python benchmarks/safe_types.py --count    # how many configs of each package pass
+    python benchmarks/safe_types.py --count --packages DIR    # of packages unpacked into a folder
 
 The source is read, not imported: a class is looked through whether or not what it needs is
 installed.
@@ -23,52 +24,93 @@ REPO = Path(__file__).resolve().parent.parent
 PACKAGES = ('mmseg', 'mmdet', 'mmpretrain')
 LIST = REPO / 'cb_mm' / 'config' / 'restricted' / 'allowed_types.txt'
 
-#: Calls that could run, unpickle, import, delete or fetch what they are given, by their last names.
+#: Calls that could run, unpickle, import or delete what they are given, by their last names.
 CALLS = {
     'OmegaConf', 'Popen', '__import__', 'check_call', 'check_output', 'compile', 'eval', 'exec',
     'from_pretrained', 'get_object_from_string', 'import_module', 'import_modules_from_strings',
     'instantiate_from_config', 'joblib', 'load_module', 'loads', 'popen', 'rmtree', 'run_path',
     'spawn', 'startfile', 'system', 'unlink', 'unsafe_load',
 }  # fmt: skip
+#: Calls that write where an option may say.
+WRITES = {
+    'create_model', 'download_and_extract_archive', 'dump', 'imwrite', 'jsonlines.open', 'makedirs',
+    'mkdir', 'mkdir_or_exist', 'put_text', 'save', 'save_checkpoint', 'savefig', 'to_csv',
+    'write_bytes', 'write_text',
+}  # fmt: skip
 #: Dotted names that are harmless although they end like one of the above.
 HARMLESS = {'re.compile', 'torch.compile', 'json.loads'}
 LOADERS = {'joblib.load', 'pickle.load', 'torch.load', 'yaml.load'}
-MODULES = {'albumentations', 'builtins', 'cv2', 'nn', 'np', 'os', 'sys', 'torch'}
+MODULES = {'albumentations', 'builtins', 'cv2', 'iaa', 'nn', 'np', 'os', 'sys', 'torch'}
 
 #: Where such a call was looked at, and why no option of a config reaches it with harm.
 REVIEWED = {
+    'cb_mm.engine.hooks.checkpoint.SafeCheckpointHook':
+    'removes its own checkpoints; out_dir is refused',
     'cb_mm.models.backbones.with_cb.with_broadcast': 'imports the models of three known packages',
-    'cb_mm.engine.hooks.checkpoint.SafeCheckpointHook': (
-        'removes its own checkpoints; out_dir is refused'
-    ),
+    'mmdet.datasets.crowdhuman.CrowdHumanDataset': 'writes the sizes of its images beside them',
     'mmdet.datasets.transforms.text_transformers.RandomSamplingNegPos': 'takes names on the Hub',
     'mmdet.datasets.transforms.transforms.Albu': 'takes the names of allowed types only',
-    'mmdet.evaluation.metrics.base_video_metric.collect_tracking_results_cpu': 'collect_dir is '
-    'refused',
+    'mmdet.engine.hooks.visualization_hook.DetVisualizationHook': 'test_out_dir must be inside',
+    'mmdet.engine.hooks.visualization_hook.GroundingVisualizationHook':
+    'test_out_dir must be inside',
+    'mmdet.engine.hooks.visualization_hook.TrackVisualizationHook': 'test_out_dir must be inside',
+    'mmdet.evaluation.metrics.base_video_metric.collect_tracking_results_cpu':
+    'collect_dir is refused',
+    'mmdet.evaluation.metrics.coco_caption_metric.save_result': 'into a temporary folder',
+    'mmdet.evaluation.metrics.coco_metric.CocoMetric': 'outfile_prefix must be inside',
+    'mmdet.evaluation.metrics.coco_panoptic_metric.CocoPanopticMetric':
+    'outfile_prefix must be inside',
+    'mmdet.evaluation.metrics.crowdhuman_metric.CrowdHumanMetric': 'outfile_prefix must be inside',
+    'mmdet.evaluation.metrics.dump_odvg_results.DumpODVGResults': 'outfile_path must be inside',
     'mmdet.evaluation.metrics.mot_challenge_metric.MOTChallengeMetric': 'outfile_prefix is refused',
+    'mmdet.evaluation.metrics.semseg_metric.SemSegMetric': 'output_dir must be inside',
+    'mmdet.evaluation.metrics.youtube_vis_metric.YouTubeVISMetric': 'outfile_prefix must be inside',
     'mmdet.models.dense_heads.atss_vlfusion_head.VLFusionModule': 'takes names on the Hub only',
     'mmdet.models.language_models.bert.BertEncoder': 'takes names on the Hub, and nothing else',
     'mmdet.models.language_models.bert.BertModel': 'takes names on the Hub, and nothing else',
     'mmdet.models.task_modules.tracking.camera_motion_compensation.CameraMotionCompensation':
     'evaluates warp_mode, which must be one of four constants',
+    'mmdet.visualization.local_visualizer.DetLocalVisualizer': 'writes where its caller says',
+    'mmdet.visualization.local_visualizer.TrackLocalVisualizer': 'writes where its caller says',
     'mmengine.dataset.base_dataset.BaseDataset': 'unpickles what it has pickled, in memory',
-    'mmengine.hooks.checkpoint_hook.CheckpointHook': 'removes its own checkpoints; out_dir is '
-    'refused',
+    'mmengine.hooks.checkpoint_hook.CheckpointHook':
+    'removes its own checkpoints; out_dir is refused',
     'mmengine.hooks.logger_hook.LoggerHook': 'removes what it has copied to out_dir: refused',
-    'mmengine.optim.optimizer.amp_optimizer_wrapper.AmpOptimWrapper': 'looks up a dtype and does '
-    'not call it',
-    'mmpretrain.datasets.cifar.CIFAR10': 'compares the published checksums before it unpickles',
+    'mmengine.optim.optimizer.amp_optimizer_wrapper.AmpOptimWrapper':
+    'looks up a dtype and does not call it',
+    'mmengine.visualization.vis_backend.LocalVisBackend': 'save_dir must be inside',
+    'mmengine.visualization.vis_backend.WandbVisBackend':
+    'save_dir must be inside; what it sends is restricted',
+    'mmpretrain.datasets.cifar.CIFAR10':
+    'compares the published checksums before it unpickles; downloads into its data folder',
+    'mmpretrain.datasets.mnist.MNIST': 'downloads the published files into its data folder',
     'mmpretrain.datasets.transforms.processing.Albumentations': 'takes the names of allowed types',
+    'mmpretrain.evaluation.metrics.caption.save_result':
+    'into a temporary folder, or save_dir, which must be inside',
+    'mmpretrain.evaluation.metrics.nocaps.NocapsSave': 'save_dir must be inside',
+    'mmpretrain.evaluation.metrics.vqa.ReportVQA': 'file_path must be inside',
+    'mmpretrain.models.backbones.timm_backbone.TIMMBackbone': 'models of timm alone, without files',
     'mmpretrain.models.multimodal.blip2.Qformer.Qformer': 'takes names on the Hub',
     'mmpretrain.models.utils.tokenizer.Blip2Tokenizer': 'its options are listed',
     'mmpretrain.models.utils.tokenizer.BlipTokenizer': 'its options are listed',
     'mmpretrain.models.utils.tokenizer.OFATokenizer': 'its options are listed',
+    'mmpretrain.visualization.visualizer.UniversalVisualizer': 'writes where its caller says',
     'mmseg.datasets.transforms.transforms.Albu': 'takes the names of allowed types only',
+    'mmseg.evaluation.metrics.depth_metric.DepthMetric': 'output_dir must be inside',
+    'mmseg.evaluation.metrics.iou_metric.IoUMetric': 'output_dir must be inside',
+    'mmseg.models.backbones.timm_backbone.TIMMBackbone': 'models of timm alone, without files',
+    'mmseg.visualization.local_visualizer.SegLocalVisualizer': 'writes where its caller says',
 }  # fmt: skip
 
 
+#: Where packages are unpacked, if they are not those that are installed.
+unpacked: Path | None = None
+
+
 def package_folder(package: str) -> Path:
-    """Return where an installed package is."""
+    """Return where a package is."""
+    if unpacked is not None:
+        return unpacked / package
     spec = importlib.util.find_spec(package)
     assert spec is not None
     assert spec.origin is not None
@@ -195,7 +237,9 @@ def _calls(node: ast.AST) -> Iterator[str]:
             if holder in MODULES and not isinstance(call.args[1], ast.Constant):
                 yield f'getattr({holder})'
         elif (
-            (last in CALLS and name not in HARMLESS and not (last == 'eval' and first))
+            {last, name} & WRITES
+            or (name == 'open' and _is_write_mode(call, options))
+            or (last in CALLS and name not in HARMLESS and not (last == 'eval' and first))
             or (last == 'remove' and (first in ('', 'os') or first.endswith('backend')))
             or (name in LOADERS and options.get('weights_only') != 'True')
             or (last == 'load' and 'pkl' in options.get('file_format', ''))
@@ -204,6 +248,11 @@ def _calls(node: ast.AST) -> Iterator[str]:
             or 'trust_remote_code' in options
         ):
             yield name
+
+
+def _is_write_mode(call: ast.Call, options: dict[str, str]) -> bool:
+    mode = options.get('mode', ast.unparse(call.args[1]) if len(call.args) > 1 else '')
+    return not {*mode} <= {*"'rbt"}
 
 
 def count() -> None:
@@ -230,7 +279,13 @@ def main(argv: list[str] | None = None) -> int:
     """Write the list, or count the configs that pass."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('--count', action='store_true', help='count the configs that pass')
-    if parser.parse_args(argv).count:
+    parser.add_argument('--packages', type=Path, metavar='DIR', help='with mmseg, mmdet, '
+                        'mmpretrain, mmcv and mmengine, such as wheels of another family; their '
+                        'source is searched too, and nothing is written')  # fmt: skip
+    args = parser.parse_args(argv)
+    global unpacked
+    unpacked = args.packages
+    if args.count:
         count()
         return 0
     configs = [
@@ -249,6 +304,11 @@ def main(argv: list[str] | None = None) -> int:
     if wrong:
         print('Review these: REFUSED in types.py, or REVIEWED here.', file=sys.stderr)
         return 1
+    if unpacked is not None:
+        from cb_mm.config.restricted.types import ALLOWED
+
+        print(f'{len(names)} types, each reviewed; not on the list: {sorted({*names} - ALLOWED)}')
+        return 0
     LIST.write_text('\n'.join(names) + '\n', encoding='utf-8')
     print(f'{len(names)} types in {LIST}')
     return 0

@@ -91,8 +91,8 @@ def det(tmp_path_factory, scenes):
 def nothing_is_left_over():
     """The next file must not depend on this one.
 
-    mmengine keeps the last default scope for ever; torch compiles a function that it has compiled
-    for another size anew, for any size, and then stumbles over the gradient of bicubic resizing.
+    mmengine keeps the last default scope for ever; torch compiles again, for any size, a function
+    that it has compiled for another size, and then stumbles over the gradient of bicubic resizing.
     """
     yield
     from mmengine.registry import DefaultScope

@@ -303,6 +303,8 @@ def files() -> dict[str, bytes]:
             info.size = len(data)
             out.addfile(info, io.BytesIO(data))
     bomb = packed()
+    packs = bomb.find(b'PK\x01\x02', len(bomb) - 200)  # its directory; torch would read the other
+    again = bomb[-22:-14] + struct.pack('<2H2LH', 2, 2, len(bomb) - 22 - packs, packs, 0)
     flags = bytearray(good)
     flags[start + 8] |= 1
     overlapping = bytearray(good)
@@ -315,6 +317,8 @@ def files() -> dict[str, bytes]:
         'bytes behind the end': good + b'abc',
         'bomb with bytes behind the end': bomb + b'abc',
         'bomb': bomb,
+        'bomb with two directories': bomb[:-22] + second + bomb[-22:],
+        'bomb with two directories and ends': bomb + directory + again,
         'pickle in front of an archive': w.program(call('os.system', TOUCH)) + good,
         'archive behind an archive': evil + good,
         'archive in a comment': with_end(comment=len(evil)) + evil,

@@ -39,6 +39,8 @@ def lay_out(folder: Path) -> None:
         (folder / name).write_text(touch)
     for name in ('evil.pkl', 'evil.pickled', 'image.nii'):
         (folder / name).write_bytes(pickle.dumps(Evil()))
+    (folder / 'compiler').write_text('#!/bin/sh\ntouch PWNED\nexit 1\n')
+    (folder / 'compiler').chmod(0o755)
     (folder / 'evil.yaml').write_text('!!python/object/apply:os.system ["touch PWNED"]\n')
     (folder / 'evil.json').write_text('{}')
     (folder / 'a.odgt').write_text('')
@@ -78,8 +80,14 @@ def use(content: Any, config: Any) -> None:
         HOOKS.get(content['hook']['type'])(content['hook']['_args'])
     for name in content.get('schedules', {}):
         apply_schedule(config, name)
+    if 'compile' in config:  # as mmengine's Runner does
+        import torch
+
+        torch.compile(lambda x: (2 * x).sin(), **config.compile.to_dict())(torch.ones(8))
     config.dump('dumped.py')
-    Config.fromfile('dumped.py')
+    again = Config.fromfile('dumped.py')
+    if 'later' in again:
+        HOOKS.get(again.later.type)(again.later._args)
 
 
 def run(text: str, folder: Path) -> str:

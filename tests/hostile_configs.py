@@ -31,6 +31,15 @@ KNOWN = {
     'type': f'hook = dict(type="builtins.exec", _args="{TOUCH}")',
     'YAML': "dataset = dict(type='mmdet.CrowdHumanDataset', data_root='.', ann_file='a.odgt', "
     "extra_ann_file='evil.yaml')",
+    # The program is in the default value of a variable of the shell, which mmengine fills in when
+    # it reads what it has dumped.
+    'variable in the dump': r"""
+x = '{' + '{$NONE:|\\\'\n__import__("os").system("touch${IFS}PWNED")#}}'""",
+    # Python reads the name of a dumped key as "type".
+    'wide letter in the dump': f"""later = {{'\uff54ype': 'builtins.exec', '_args': "{TOUCH}"}}""",
+    'compiler in a schedule': "schedules = dict(short={'compile.backend': 'inductor', "
+    "'compile.options': {'cpp.cxx': (None, './compiler')}})",
+    'compiler': "compile = dict(backend='inductor', options={'cpp.cxx': (None, './compiler')})",
 }
 
 _PAYLOADS = [
@@ -273,5 +282,49 @@ OPTIONS = {
         "schedules = dict(short={'custom_hooks.0.type': 'os.system'})",
         "schedules = dict(short={'train_dataloader.dataset.backend_args': dict(backend='petrel')})",
         "test_sets = dict(other={'work_dir': '/etc'})",
+        "compile = dict(options={'cpp.cxx': (None, './compiler')})",
+        "compile = dict(backend='inductor', target='__class__')",
+        "compile = 'inductor'",
+        "x = '{' + '{ fileDirname }}'",
+        "x = '{' + '{ fileBasename }}'",
+        "x = '{' + '{$HOME:x}}'",
+        'x = "{" + "{\'$HOME:x\'}}"',
+        'x = "{" + "{ \' $HOME:x\'}}"',
+        'x = f\'{"{"}{"{"} _base_.x }}\'',
+        "x = ['{' * 2 + '$HOME:x}}']",
+        "x = {'\uff54ype': 1}",
+        "x = {'t\u02b8pe': 1}",
+        "x = {'\u2170mport': 1}",
+        "x = {'\ufb01le': 1}",
+        'x = dict(__debug__=1)',
+        "x = dict(**{'__debug__': 1})",
+        "filename = 'x.py'",
+        "text = 'x'",
+        "env_variables = dict(PATH='x')",
+        "pretty_text = 'x'",
+        "x = dict(type='mmdet.DetVisualizationHook', draw=True, test_out_dir='/etc')",
+        "x = dict(type='mmdet.DetVisualizationHook', draw=True, test_out_dir='../../x')",
+        "test_cfg = dict(type='RobustnessTestLoop', suite='clean', out='/etc')",
+        "test_evaluator = dict(type='mmpretrain.ReportVQA', file_path='/etc/x.json')",
+        "test_evaluator = dict(type='mmpretrain.ReportVQA', file_path='a/../../x.json')",
+        "test_evaluator = dict(type='mmpretrain.ReportVQA', file_path='~/x.json')",
+        "model = dict(type='mmseg.TIMMBackbone', model_name='x', checkpoint_path='evil.pth')",
+        "model = dict(type='mmseg.TIMMBackbone', model_name='hf-hub:evil/x', pretrained=True)",
+        "model = dict(type='mmseg.TIMMBackbone', model_name='local-dir:evil', pretrained=True)",
+        "model = dict(type='TIMMBackbone', pretrained_cfg=dict(file='evil.pth'))",
+        "model = dict(type='TIMMBackbone', pretrained_cfg_overlay=dict(file='evil.pth'))",
+        "model = dict(type='TimmCB', model_kwargs=dict(checkpoint_path='evil.pth'))",
+        "vis_backends = [dict(type='WandbVisBackend', init_kwargs=dict(settings=dict(a=1)))]",
+        "vis_backends = [dict(type='WandbVisBackend', init_kwargs=dict(dir='/etc'))]",
+        "vis_backends = [dict(type='WandbVisBackend', log_code_name='x')]",
+        "x = dict(type='ImageAug', transforms=[dict(name='SaveDebugImageEveryNBatches')])",
+        "train_dataloader = dict(collate_fn=dict(type='builtins.eval'))",
+        "train_dataloader = dict(worker_init_fn=dict(type='builtins.exec'))",
+        "train_dataloader = dict(sampler=dict(type='os.system'))",
+        "train_dataloader = dict(batch_sampler=dict(type='mmengine.os.system'))",
+        "model_wrapper_cfg = dict(type='MMFullyShardedDataParallel', auto_wrap_policy='x')",
+        "custom_hooks = [dict(type='ReplayHook', priority=dict(type='os.system'))]",
+        "model = dict(_delete_=True, type='os.system')",
+        "model = dict(type='ResNet', init_cfg=dict(type='os.system', _delete_=True))",
     )
 }

@@ -113,5 +113,5 @@ def main_of(tool: str) -> Callable[[list[str]], int]:
 
 
 def environment() -> dict[str, str]:
-    """One thread a process: small tensors gain nothing from more."""
+    """One thread per process: small tensors gain nothing from more."""
     return {**os.environ, 'OMP_NUM_THREADS': '1'}

@@ -16,6 +16,7 @@ from torch import nn
 
 from ..errors import UserError
 from ..fileio.atomic import draft_of
+from ..fileio.images import read_image
 from ..prediction.files import read_label_map
 from ..prediction.options import PredictionOptions
 from ..prediction.records import read_records, result_from_record
@@ -96,12 +97,7 @@ class Predictions:
 
     def overlay(self, name: str) -> np.ndarray:
         """Return the picture of an image, RGB."""
-        import cv2
-
-        picture = cv2.imread(str(self.folder / 'overlays' / f'{name}.png'))
-        if picture is None:
-            raise UserError(f'there is no picture overlays/{name}.png in {self.folder}.')
-        return picture[..., ::-1]
+        return read_image(self.folder / 'overlays' / f'{name}.png')
 
     def table(self) -> str:
         """Return the table: areas, counts or the best classes, as CSV."""

@@ -102,7 +102,7 @@ def read_checkpoint(path: str | Path, trust: bool = False) -> dict[str, Any]:
         raise UserError(f'checkpoint {path} cannot be found: {error.strerror}.') from error
     try:
         if file.suffix == '.safetensors':
-            content = _read_safetensors(file)
+            content = _without_config(_read_safetensors(file))
         elif trust or str(file) in _trusted:
             content = torch.load(file, map_location='cpu', weights_only=False)
         else:

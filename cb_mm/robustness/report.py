@@ -1,4 +1,4 @@
-"""Report files from the records of a sweep, for people and for other programs.
+"""Report files from the records of a sweep, for readers and for other programs.
 
 ``results.json`` holds everything, ``results.csv`` one line per cell and metric, ``per_class.csv``
 one line per class, ``results.md`` tables to paste, ``robustness.png`` and ``.svg`` the picture.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import os
 import subprocess
 import sys
 import zipfile
@@ -18,7 +19,8 @@ import torch
 from mmengine.logging import HistoryBuffer
 
 from cb_mm.checkpoints.mmengine_files import _load_stream
-from cb_mm.checkpoints.read import read_checkpoint
+from cb_mm.checkpoints.read import SAFETENSORS_META, read_checkpoint
+from cb_mm.checkpoints.sources import read_weights
 from cb_mm.errors import UserError
 
 JOB = Path(__file__).parents[1].joinpath('hostile_checkpoints.py')
@@ -192,6 +194,59 @@ def test_streams_run_nothing(zipped, tmp_path, monkeypatch):
     assert not Path('PWNED').exists()
     good = w.saved({'w': torch.ones(2)}, _use_new_zipfile_serialization=zipped)
     assert torch.equal(_load_stream(io.BytesIO(good))['w'], torch.ones(2))
+
+
+def safetensors(header: object, data: bytes = bytes(16)) -> bytes:
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return len(text).to_bytes(8, 'little') + text + data
+
+
+PLAIN = {'dtype': 'F32', 'shape': [4], 'data_offsets': [0, 16]}
+
+
+@pytest.mark.parametrize(
+    'data',
+    [
+        safetensors({'a': PLAIN, 'b': PLAIN}),  # one memory twice
+        safetensors({'a': {**PLAIN, 'shape': [1 << 40], 'data_offsets': [0, 1 << 42]}}),
+        safetensors({'a': {**PLAIN, 'shape': [-4]}}),
+        safetensors({'a': {**PLAIN, 'shape': [3]}}),
+        safetensors({'a': {**PLAIN, 'data_offsets': [16, 0]}}),
+        safetensors({'a': PLAIN}, bytes(99)),
+        safetensors(b'[' * 200_000),
+        (1 << 62).to_bytes(8, 'little') + b'{}',
+        safetensors({'__metadata__': {SAFETENSORS_META: '[' * 200_000}, 'a': PLAIN}),
+        safetensors({'__metadata__': {SAFETENSORS_META: 'NaN'}, 'a': PLAIN}),
+    ],
+    ids=['shared', 'beyond', 'negative', 'other size', 'backwards', 'bytes behind', 'deep',
+         'long header', 'deep record', 'record that is none'],
+)  # fmt: skip
+def test_hostile_safetensors(data, tmp_path):
+    (tmp_path / 'a.safetensors').write_bytes(data)
+    with pytest.raises(UserError, match=r'a\.safetensors') as caught:
+        read_checkpoint(tmp_path / 'a.safetensors')
+    assert '\n' not in str(caught.value)
+
+
+def test_a_record_in_safetensors_cannot_replace_the_weights(tmp_path):
+    record = json.dumps({'state_dict': 5, 'config': 'import os', 'optimizer': [1]})
+    header = {'__metadata__': {SAFETENSORS_META: record}, 'a': PLAIN}
+    (tmp_path / 'a.safetensors').write_bytes(safetensors(header))
+    found = read_checkpoint(tmp_path / 'a.safetensors')
+    assert set(found) == {'state_dict', 'meta'}
+    assert found['state_dict']['a'].tolist() == [0, 0, 0, 0]
+    assert 'config' not in found['meta']
+
+
+@pytest.mark.parametrize('suffix', ['.pth', '.safetensors', '.npz'])
+def test_pipes_and_devices_are_not_read(suffix, tmp_path):
+    """Reading them would wait for ever, or never end."""
+    pipe, device = tmp_path / f'pipe{suffix}', tmp_path / f'zero{suffix}'
+    os.mkfifo(pipe)
+    device.symlink_to('/dev/zero')
+    for file in (pipe, device):
+        with pytest.raises(UserError, match=file.name):
+            read_weights(file)
 
 
 def test_loop_of_links(tmp_path):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import struct
+import tracemalloc
 import zipfile
 from pathlib import Path
 
@@ -79,6 +81,39 @@ def test_refused(tmp_path):
             read_weights(file)
         assert str(file) in str(caught.value)
         assert '\n' not in str(caught.value)
+
+
+def many(file: Path, times: int, shared: bool) -> Path:
+    """Write one packed array many times, under as many names; shared: each in the same place."""
+    one = write(file, {'x000.npy': part(np.zeros(6_250_000, 'f4'))}, zipfile.ZIP_DEFLATED)
+    data = one.read_bytes()
+    start = data.rfind(b'PK\x01\x02')
+    local, entry, end = data[:start], bytearray(data[start:-22]), data[-22:]
+    whole, directory = b'', b''
+    for number in range(times):
+        name = b'x%03d.npy' % number
+        entry[42:46] = struct.pack('<L', 0 if shared else len(whole))
+        directory += entry.replace(b'x000.npy', name)
+        whole += b'' if shared and number else local.replace(b'x000.npy', name)
+    sizes = struct.pack('<2H2L', times, times, len(directory), len(whole))
+    file.write_bytes(whole + directory + end[:8] + sizes + end[20:])
+    return file
+
+
+@pytest.mark.parametrize('shared', [False, True])
+def test_gigabytes_in_a_small_file(shared, tmp_path):
+    """140 arrays of 25 MB, 3.5 GB in all: separate ones in 3.4 MB, or one that all names share."""
+    file = many(tmp_path / 'bomb.npz', 140, shared)
+    assert file.stat().st_size < (40_000 if shared else 3_600_000)
+    with zipfile.ZipFile(file) as archive:
+        assert sum(one.file_size for one in archive.infolist()) > 3.5e9
+    tracemalloc.start()
+    try:
+        with pytest.raises(UserError, match=r'bomb\.npz'):
+            read_weights(file)
+        assert tracemalloc.get_traced_memory()[1] < 64 << 20
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ ELSEWHERE = {
 
 #: Types that only the family onedl has.
 ONLY_ONEDL = {
-    'CLRFPN', 'CLRHead', 'CLRNet', 'CULaneMetric', 'HSIDrive20Dataset', 'ImageAug',
+    'CLRFPN', 'CLRHead', 'CLRNet', 'CULaneMetric', 'HSIDrive20Dataset',
     'LineDetDataProcessor', 'LinesToArray', 'LoadImageFromNpyFile', 'LoadOneDLSegmentation',
     'PackLineDetectionInputs',
 }  # fmt: skip
@@ -111,6 +111,10 @@ def test_the_search_finds_what_the_refused_types_do():
         'OpenImagesChallengeDataset': 'np.load',
         'CameraMotionCompensation': 'eval',
         'RFSearchHook': 'eval',
+        'ReportVQA': 'mmengine.dump',
+        'TIMMBackbone': 'timm.create_model',
+        'DetVisualizationHook': 'mkdir_or_exist',
+        **({} if ORIGINAL else {'ImageAug': 'getattr(iaa)'}),
     }.items():
         assert call in {found for _, found in TYPES['calls_to_review'](name)}, name
     assert not ALLOWED & {*REFUSED}

@@ -1,4 +1,4 @@
-"""Files that are whole or absent."""
+"""Files that are written atomically."""
 
 from __future__ import annotations
 

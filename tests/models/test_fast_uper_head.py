@@ -218,7 +218,7 @@ def test_winograd_gradients(size, which):
 @pytest.mark.slow
 @pytest.mark.parametrize(('channels', 'batch', 'size'), [(512, 1, (64, 68)), (128, 4, (28, 30))])
 def test_outputs_equal_where_every_shorter_way_is_taken(channels, batch, size):
-    """The paper's 512 channels, and the least that Winograd's way is for."""
+    """The paper's 512 channels, and the smallest that the Winograd algorithm is used for."""
     slow, fast = pair(channels=channels)
     maps = images([tuple(-(-side // 2**level) for side in size) for level in range(4)], batch=batch)
     with torch.no_grad():

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import keyword
 import re
+import unicodedata
 from collections.abc import Callable
 from typing import Any
 
 from ...errors import UserError
+from .base_values import is_refilled
 from .limits import TooLarge, count_values, show
 from .types import ALLOWED, OPTIONS, REFUSED
 
@@ -27,6 +29,8 @@ _FILE_TEMPLATE = re.compile(r'[\w-]*\{(:0?\d{0,2}d?)?\}[\w.-]*')
 _BACKENDS = (
     'cv2', 'disk', 'gloo', 'inductor', 'local', 'mpi', 'nccl', 'pillow', 'tifffile', 'turbojpeg',
 )  # fmt: skip
+_COMPILE = {'backend', 'dynamic', 'fullgraph', 'mode'}
+_RUN_NAMES = {'group', 'job_type', 'name', 'notes', 'project', 'tags'}
 
 
 class _Wrong(Exception):
@@ -79,14 +83,22 @@ def _named(place: list[str], error: _Wrong) -> _Wrong:
 def _check_key(name: Any, place: list[str]) -> None:
     if isinstance(name, int) and not isinstance(name, bool):
         return
-    if not isinstance(name, str) or not _KEY.fullmatch(name) or keyword.iskeyword(name):
+    if not isinstance(name, str) or not _KEY.fullmatch(name) or not _stays_itself(name):
         where = '.'.join(place)[-150:] or 'top level'
         raise _Wrong(f'its {where} has the key {ascii(name)[:80]}, which is not a plain name')
+
+
+def _stays_itself(name: str) -> bool:
+    """Return whether Python reads a name in a dumped config as it was: not "ｔype" as "type"."""
+    reserved = keyword.iskeyword(name) or name == '__debug__'
+    return not reserved and unicodedata.is_normalized('NFKC', name)
 
 
 def _check_text(value: str, key: str) -> None:
     if '\0' in value or any('\ud800' <= letter <= '\udfff' for letter in value):
         raise _Wrong('is not text')
+    if is_refilled(value):
+        raise _Wrong('has a {{...}} that mmengine would fill in')
     # mmdet's data sets read proposals as mmengine's reader does, which refuses pickles (`readers`),
     # and the models of these configs are useful without them.
     if _CODE_FILE.fullmatch(value) and key != 'proposal_file':
@@ -153,6 +165,17 @@ def _check_process_group(value: Any) -> None:
         raise _Wrong("is more than dict(backend=...); the launcher's variables set the rest.")
 
 
+def _check_compile(value: Any) -> None:
+    """Refuse what torch.compile hands on: its ``options`` name the compiler that is started."""
+    if not isinstance(value, (bool, dict)) or (isinstance(value, dict) and {*value} - _COMPILE):
+        raise _Wrong(f'may have {", ".join(sorted(_COMPILE))}; other options run programs.')
+
+
+def _check_account(value: Any) -> None:
+    if not isinstance(value, dict) or {*value} - _RUN_NAMES:
+        raise _Wrong(f'may have {", ".join(sorted(_RUN_NAMES))}; the rest is for your account.')
+
+
 def _check_inside(value: Any) -> None:
     """Refuse an output folder or file outside the folder where the tool was started."""
     text = str(value)
@@ -189,12 +212,18 @@ _RULES: dict[str, Callable[[Any], None]] = {
     **dict.fromkeys(('backend', 'decode_backend', 'imdecode_backend'), _check_backend),
     'dist_cfg': _check_process_group,
     **dict.fromkeys(('work_dir', 'save_dir', 'output_dir', 'outfile_path', 'outfile_prefix',
-                     'out_file', 'log_dir', 'show_dir', 'format_dir'), _check_inside),
+                     'out_file', 'log_dir', 'show_dir', 'format_dir', 'test_out_dir', 'out'),
+                    _check_inside),
     **dict.fromkeys(('config_save_file', 'scalar_save_file', 'img_save_dir', 'out_dir',
                      'out_file_path', 'cache_dir', 'artifact_location',
                      'dir_name'), _ELSEWHERE),
     **dict.fromkeys(('collect_dir', 'tmpdir'), _refused('the folder is deleted afterwards')),
     **dict.fromkeys(('sys_path', 'strategy', 'trust_remote_code', 'on_trace_ready'), _CODE),
+    'compile': _check_compile,
+    'init_kwargs': _check_account,  # of wandb.init, which sends your key where they say
+    'log_code_name': _refused('it uploads the files of the current folder'),
+    **dict.fromkeys(('checkpoint_path', 'pretrained_cfg', 'pretrained_cfg_overlay'),
+                    _refused('timm unpickles what it names; take init_cfg')),
     'trust': _refused('a config cannot vouch for a file; `trust_checkpoint` does'),
     'mean_pattern': _refused('a pattern can take forever'),
     # mmpretrain evaluates it, for every transform of torchvision.

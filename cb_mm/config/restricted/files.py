@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import importlib.util
 import os
-import re
 import warnings
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from mmengine.config import Config, ConfigDict
 
 from ...errors import UserError
 from ..recipes import SCOPE, base_file
-from .base_values import BaseValue
+from .base_values import FILLED_IN, BaseValue
 from .budget import Budget, Refusal
 from .evaluate import Evaluator
 from .limits import TooLarge, count_values, show
@@ -24,8 +23,6 @@ MAX_FILES = 100
 MAX_LEVELS = 20
 #: Packages whose own configs may be a base: ``mmdet::_base_/default_runtime.py``.
 CONFIG_PACKAGES = ('mmdet', 'mmpretrain', 'mmseg')
-#: What mmengine replaces in the text of a config: the name of the file, and variables of the shell.
-_FILLED_IN = re.compile(r'\{\{\s*(file(Dirname|Basename|BasenameNoExtension|Extname)\b|\$)')
 
 
 class Reader:
@@ -97,7 +94,7 @@ class Reader:
             text = content.decode('utf-8')
         except UnicodeDecodeError as error:
             raise _refusal(path, 1, 'it is not UTF-8') from error
-        if found := _FILLED_IN.search(text):
+        if found := FILLED_IN.search(text):
             line = text.count('\n', 0, found.start()) + 1
             raise _refusal(path, line, 'it has a {{...}} that mmengine would fill in')
         return text

@@ -23,6 +23,7 @@ REFUSED: dict[str, str] = {
     'Detectron2Wrapper': 'Detectron2 unpickles its weights',
     'FSDPStrategy': _IMPORT,
     'FlexibleRunner': _IMPORT,
+    'ImageAug': 'it calls what its options name, which may write files',
     'ImageToImageRetriever': _PICKLE,
     'LoadMultipleRSImageFromFile': 'GDAL opens addresses and programs as well as images',
     'OpenImagesChallengeDataset': _PICKLE,
@@ -34,6 +35,8 @@ REFUSED: dict[str, str] = {
 }
 
 _HUB = {'name_or_path': r'.*', 'use_fast': r'.*', 'local_files_only': r'.*', '*': None}
+#: A file or folder below the current one.
+_INSIDE = r'(?![/\\~]|[A-Za-z]:|\w+://)(?!(.*[/\\])?\.\.([/\\]|$)).*'
 #: type -> option -> pattern that its value must match; None: never; '*': all other options
 OPTIONS: dict[str, dict[str, str | None]] = {
     'BertModel': {'name': r'[\w-][\w.-]*(/[\w-][\w.-]*)?'},
@@ -41,6 +44,8 @@ OPTIONS: dict[str, dict[str, str | None]] = {
         'warp_mode': r'cv2\.MOTION_(TRANSLATION|EUCLIDEAN|AFFINE|HOMOGRAPHY)'
     },
     'MOTChallengeMetric': {'outfile_prefix': None},
+    'ReportVQA': {'file_path': _INSIDE},
+    'TIMMBackbone': {'model_name': r'[\w.-]+'},  # of timm itself, not anyone's on the hub
     'WithCB': {'pattern': r'(?!re:).*'},  # a regular expression can take forever
     # from_pretrained() of transformers takes many options, some of which run code.
     'AutoModelForCausalLM': _HUB,
