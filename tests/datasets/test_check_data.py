@@ -546,7 +546,7 @@ def test_all_kinds_are_exercised_here():
     others = {'image-empty', 'orientation', 'name'}
     # In test_length.py and test_own_masks.py, with a config's data set.
     configured = {'label-unknown', 'class-absent', 'label-lossy', 'head-too-small'}
-    configured |= {'head-too-large'}
+    configured |= {'head-too-large', 'category-unused'}
     assert ade | coco | elsewhere | folders | others | configured == set(KINDS)
 
 

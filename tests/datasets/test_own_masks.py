@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -136,3 +137,71 @@ def test_images_with_another_suffix_than_the_config(own):
     os.mkdir('mine/images/train')
     with pytest.raises(UserError, match='it is empty'):
         check_config(load_config(own))
+
+
+OBJECTS = """
+default_scope = 'mmdet'
+custom_imports = dict(imports=['cb_mm'])
+model = dict(roi_head=dict(bbox_head=dict(num_classes=2)))
+train_dataloader = dict(dataset=dict(
+    type='CocoDataset', metainfo=dict(classes=('disc', 'bar')), data_root='mine',
+    ann_file='train.json', data_prefix=dict(img='images/train'),
+    pipeline=[dict(type='LoadImageFromFile'),
+              dict(type='LoadAnnotations', with_bbox=True, with_mask=True)]))
+"""
+
+
+@pytest.fixture
+def objects(own):
+    """The same images, with two objects in each, and a config."""
+    images = [dict(id=n, file_name=f'{n}.jpg', height=6, width=8) for n in (1, 2)]
+    found = [
+        dict(id=2 * n + c, image_id=n, category_id=c, bbox=[1, 1, 3, 3], area=9.0, iscrowd=0,
+             segmentation=[[1, 1, 4, 1, 4, 4, 1, 4]])
+        for n in (1, 2) for c in (1, 2)
+    ]  # fmt: skip
+    names = [dict(id=1, name='disc'), dict(id=2, name='bar')]
+    own.write_text(OBJECTS)
+    return dict(images=images, annotations=found, categories=names)
+
+
+#: name -> what is done to the annotations and the config, and the kinds that are found
+WRONG_OBJECTS = {
+    'none': (lambda data: None, set()),
+    'class of another name': (
+        lambda data: config("'bar'", "'bars'"),
+        {'class-missing', 'category-unused', 'class-absent'}),
+    'class left out': (
+        lambda data: config("('disc', 'bar')", "('disc',)"), {'category-unused', 'head-too-large'}),
+    'category of no record': (
+        lambda data: data['annotations'][0].update(category_id=9), {'unknown-category'}),
+    'corners for sizes': (
+        lambda data: data['annotations'][0].update(bbox=[1, 1, 9, 9]), {'box-overhang'}),
+    'boxes alone': (
+        lambda data: [config(', with_mask=True', ''),
+                      *(one.pop('segmentation') for one in data['annotations'])], set()),
+    'image that is not there': (
+        lambda data: data['images'][0].update(file_name='x.jpg'), {'image-missing'}),
+    'width and height exchanged': (
+        lambda data: [one.update(height=8, width=6) for one in data['images']], {'image-size'}),
+    'no outlines': (
+        lambda data: [one.pop('segmentation') for one in data['annotations']], {'segmentation'}),
+    'no objects': (lambda data: data['annotations'].clear(), {'no-annotations', 'image-empty'}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize('name', WRONG_OBJECTS)
+def test_a_mistake_in_annotations_is_named(objects, own, name, capsys):
+    make, kinds = WRONG_OBJECTS[name]
+    make(objects)
+    Path('mine/train.json').write_text(json.dumps(objects))
+    report = check_config(load_config(own))
+    assert {one.kind for one in report.problems} == kinds, report.text()
+    assert capsys.readouterr().out == ''
+
+
+def test_annotations_that_are_no_json(own):
+    own.write_text(OBJECTS)
+    Path('mine/train.json').write_text('{"images": [')
+    (problem,) = check_config(load_config(own)).problems
+    assert problem.kind == 'json'

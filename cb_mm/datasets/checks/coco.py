@@ -91,7 +91,7 @@ def _check_split(
         if report.quick and (root / file).stat().st_size > QUICK_JSON_BYTES:
             _glance(root, file, report)
         else:
-            images = _check_document(root, file, split, classes, report)
+            images = check_document(root, file, split, classes, report)
     names = set(present)
     if images:
         records = [record for record in images.values() if record['file_name'] in names]
@@ -147,10 +147,18 @@ def _glance(root: Path, file: str, report: Report) -> None:
         report.add('json', file, 'does not start and end as an object: it is cut short or not JSON')
 
 
-def _check_document(
+def check_document(
     root: Path, file: str, split: str, classes: Sequence[str] | None, report: Report
 ) -> dict[int, dict]:
-    """Check an annotation file and return its valid image records by id."""
+    """Check an annotation file and return its valid image records by id.
+
+    Args:
+        root: Folder that ``file`` is relative to.
+        file: The annotations.
+        split: Of the counts in the report.
+        classes: Names that must be among the categories.
+        report: Takes the findings.
+    """
     try:
         document = json.loads((root / file).read_bytes())
     except (ValueError, RecursionError) as error:

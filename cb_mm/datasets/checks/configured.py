@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,7 +15,9 @@ from mmengine.config import Config
 from mmengine.registry import DATASETS, init_default_scope
 
 from ...config.explain import explaining_build_errors
+from ...config.loading import dataset_class
 from ...errors import MissingFile, UserError
+from .annotation_file import report_annotation_file
 from .files import Progress, run_all
 from .files import sample as sample_of
 from .findings import Report
@@ -70,8 +74,11 @@ def check_config(
             report.counts[f'{split}: the same images as before'] = 0
             continue
         seen.append(settings)
+        if not report_annotation_file(report, split, settings, dataset_class(config, settings)):
+            continue
         try:
-            with explaining_build_errors(config):
+            # pycocotools prints what it is doing.
+            with explaining_build_errors(config), contextlib.redirect_stdout(io.StringIO()):
                 dataset = DATASETS.build(settings)
         except FileNotFoundError as error:
             raise MissingFile(
@@ -116,7 +123,14 @@ class _Loading:
             except UserError as error:
                 found.wrong = _kind_of(error), str(error)
                 return found
+            except FileNotFoundError as error:
+                found.wrong = 'image-missing', f'{error.filename} does not exist'
+                return found
             except Exception as error:  # each decoder has its own
+                if isinstance(error, KeyError) and error.args == ('mask',):
+                    told = 'an object has no outline, and the config loads masks (with_mask=True)'
+                    found.wrong = 'segmentation', told
+                    return found
                 kind = 'unreadable' if 'img' not in before else 'label-unreadable'
                 found.wrong = (kind, f'{type(error).__name__}: {error}'.splitlines()[0])
                 return found
@@ -135,6 +149,8 @@ def _kind_of(error: UserError) -> str:
     text = str(error)
     if 'channels and must have one' in text:
         return 'label-colour'
+    if 'its annotation says' in text:
+        return 'image-size'
     return 'label-size' if 'label map' in text else 'truncated'
 
 

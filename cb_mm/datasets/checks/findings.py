@@ -119,6 +119,9 @@ KINDS: dict[str, Kind] = {
     'class-missing': Kind(
         'error', 'class without a category', 'use the names of the file in metainfo.classes'
     ),
+    'category-unused': Kind(
+        'warning', 'category that is not a class', 'add it to metainfo.classes, or leave it out'
+    ),
     # COCO: images
     'image-missing': Kind('error', 'listed image is missing', 'add the file, or remove its record'),
     'image-path': Kind('error', 'file name leaves the folder', 'use a name relative to the folder'),

@@ -75,7 +75,8 @@ def report_leftovers(report: Report, dataset: Any) -> None:
     """Report images that the suffix leaves out, and label maps without an image."""
     for one in _plain(dataset):
         prefix, ending = getattr(one, 'data_prefix', None), getattr(one, 'img_suffix', None)
-        if not isinstance(prefix, Mapping) or not ending or getattr(one, 'ann_file', ''):
+        listed = getattr(one, 'ann_file', None)  # then the list says what is used
+        if not isinstance(prefix, Mapping) or not ending or listed:
             continue
         images, maps = (_below(prefix.get(key)) for key in ('img_path', 'seg_map_path'))
         for name in images:
@@ -126,8 +127,9 @@ def _predicted(model: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
     for parent, holder in (('model', model), ('model.roi_head', inside)):
         for name in ('decode_head', 'auxiliary_head', 'bbox_head', 'mask_head'):
             heads = holder.get(name) if isinstance(holder, Mapping) else None
-            several = isinstance(heads, (list, tuple))
-            for number, head in enumerate(heads if several else [heads]):
+            several = list(heads) if isinstance(heads, (list, tuple)) else None
+            for number, head in enumerate([heads] if several is None else several):
                 count = head.get('num_classes') if isinstance(head, Mapping) else None
                 if isinstance(count, int):
-                    yield f'{parent}.{name}' + (f'.{number}' if several else ''), count
+                    place = f'.{number}' if several is not None else ''
+                    yield f'{parent}.{name}{place}', count
