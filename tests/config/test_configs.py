@@ -17,6 +17,8 @@ from cb_mm.errors import UserError
 CLASSIFIERS = [
     file.stem for name in ('imagenet', 'cifar100') for file in (CONFIGS / name).glob('*.py')
 ]
+#: Those of ViLT are in test_vilt_vqa.py: they need transformers.
+VQA = sorted(file.stem for file in (CONFIGS / 'vqa').glob('*.py'))
 #: Their models are built in test_modern_backbones.py.
 MODERN = sorted(file.stem for file in (CONFIGS / 'modern').glob('*.py'))
 LEAVES = sorted(file.stem for folder in (CONFIGS, CONFIGS / 'demo') for file in folder.glob('*.py'))
@@ -51,6 +53,7 @@ def test_the_count():
     assert len(LEAVES) == 9 + 6 + 3 + 2
     assert len(CLASSIFIERS) == 9 + 2
     assert len(MODERN) == 4 + 5
+    assert len(VQA) == 4
 
 
 @pytest.mark.parametrize('name', LEAVES)

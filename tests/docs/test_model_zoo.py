@@ -55,13 +55,15 @@ def test_every_config_with_every_schedule_is_a_model():
                 expected.add((f'{file.stem}_{schedule}', str(file.relative_to(REPO)), schedule))
     found = [(m['Name'], m['Config'], m['Metadata']['Schedule']) for m in MODEL_LIST]
     assert set(found) == expected
-    assert len(found) == len(expected) == 2 * (9 + 2 + 4) + 7 + 5 + 9 + 2
+    assert len(found) == len(expected) == 2 * (9 + 2 + 4) + 7 + 5 + 9 + 2 + 4
 
 
 @each_model
 def test_says_what_the_config_says(model):
     if model['In Collection'] == 'ViT':
         pytest.importorskip('mmpretrain', reason='classification needs mmpretrain')
+    if model['In Collection'] == 'ViLT':
+        pytest.importorskip('transformers')
     data = model['Metadata']
     config = load_config(REPO / model['Config'])
     apply_schedule(config, data['Schedule'])
@@ -71,6 +73,8 @@ def test_says_what_the_config_says(model):
     assert data['Parameters'] == parameters(model['Config'])
     broadcast = config.model.backbone.get('broadcast')
     ending = {None: '', 'cb': ' + CB', 'cb_s': ' + CB_S'}[broadcast]
+    tokens = config.model.backbone.get('tokens')  # of ViLT
+    ending += f' ({tokens})' if tokens else ''
     assert re.fullmatch(rf'[\w-]+{re.escape(ending)}', data['Backbone'])
     assert data['Backbone'] in docstring(model)
     assert data['Training Data'].removesuffix('-1k') in docstring(model)
