@@ -70,7 +70,7 @@ class ViltCB(BaseModule):
 
     def init_weights(self) -> None:
         """Load the published weights that ``init_cfg`` names; transformers has drawn others."""
-        if self.is_init:
+        if self.is_init:  # type: ignore[has-type]
             return
         source = (self.init_cfg or {}).get('checkpoint')
         if source is not None:
