@@ -10,6 +10,7 @@ Examples:
 
 The noise is that of testing with the same seed. Corruptions work on the whole image; the pictures
 of the sheet are then made smaller, which hides noise: --detail shows the middle pixel by pixel.
+The ice of frost is drawn, not photographed as in ImageNet-C; --frost-pictures takes photographs.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         '--severity', type=int, metavar='1-5', help='for corruptions without a level (all five)'
+    )
+    parser.add_argument(
+        '--frost-pictures', metavar='DIR', help='photographs of frost, in place of drawn ice'
     )
     parser.add_argument('--suite', metavar='NAME', help='draw a suite: table9, imagenet-c')
     parser.add_argument(
@@ -76,7 +80,15 @@ def run(args: argparse.Namespace) -> None:
         out = Path(args.out or '.')
         if out.suffix.lower() not in FILES:
             out = out / f'{Path(image).stem}_corruptions.{args.format or "png"}'
-        write_contact_sheet(out, image, cells, seed=args.seed, width=args.width, detail=args.detail)
+        write_contact_sheet(
+            out,
+            image,
+            cells,
+            seed=args.seed,
+            width=args.width,
+            detail=args.detail,
+            frost_pictures=args.frost_pictures,
+        )
         print(out)
 
 

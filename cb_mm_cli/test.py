@@ -42,6 +42,8 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     add('--suite', metavar='NAME', help='a named set of corruptions: table9, imagenet-c, clean')
     add('--corruption', nargs='+', dest='corruptions', metavar='NAME[=LEVEL,...]',
         help='corruptions, with levels in their own unit, or at severities 1 to 5')  # fmt: skip
+    add('--frost-pictures', metavar='DIR', help='photographs of frost, as ImageNet-C has them; '
+        'without them the ice of frost is drawn')  # fmt: skip
     add('--severity', type=int, metavar='1-5', help='for corruptions without a level (all five)')
     add('--fgsm', nargs='+', type=float, metavar='EPS', help='attack each image by one '
         'step of EPS grey levels along the gradient of the loss')  # fmt: skip

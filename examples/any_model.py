@@ -19,7 +19,9 @@ from torch import nn
 from cb_mm import add_context_broadcast
 
 
-def show(name: str, model: nn.Module, inputs: torch.Tensor, broadcast: str, layers: str) -> None:
+def show(
+    name: str, model: nn.Module, inputs: torch.Tensor, broadcast: str, layers: str | None
+) -> None:
     """Add CB, print what changed, and remove it."""
     model.eval()
     before = model(inputs)
@@ -46,7 +48,7 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument('--model', default='vit_tiny_patch16_224', help='a timm model')
     parser.add_argument('--broadcast', default='cb', help='cb, cb_s, cb_gate, cb_hybrid or se')
-    parser.add_argument('--layers', default='upper', help='upper or all')
+    parser.add_argument('--layers', help='upper or all (all for cb_s, upper for the others)')
     args = parser.parse_args(argv)
 
     torch.manual_seed(0)

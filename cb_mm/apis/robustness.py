@@ -114,6 +114,7 @@ def evaluate_robustness(
     repeats: int = SweepOptions.repeats,
     seed: int = 0,
     limit: int | None = None,
+    frost_pictures: str | Path | None = None,
     data_loader: DataLoader | Mapping[str, Any] | None = None,
     metrics: Any = None,
     out: str | Path | None = None,
@@ -151,6 +152,8 @@ def evaluate_robustness(
         repeats: Passes of a random corruption.
         seed: Of the noise.
         limit: Test only on the first images.
+        frost_pictures: Folder with photographs of frost, such as those of ImageNet-C, which are not
+            in this package. By default the ice of frost is drawn.
         data_loader: What to test on in place of the config's: a DataLoader that mmengine has
             built, the config of one, or the config of a data set. A built model needs it, unless
             it carries its config in ``model.cfg``.

@@ -223,9 +223,13 @@ def check_start(file: str, content: Any, model: nn.Module, allow: bool = False) 
 
 
 def _refusal(file: str, trained: Provenance, own: Provenance) -> str:
+    # CB_S once had the upper layers as its default: a config that leaves them out means all now.
+    hint = ''
+    if own.broadcast == trained.broadcast == 'cb_s' and set(trained.layers) < set(own.layers):
+        hint = f' If the config leaves out the layers, write layers={list(trained.layers)} into it.'
     return (
         f'{file} was trained with {trained}, but this model has {own}. Take the config or the '
-        f'weights that match, or pass {_ALLOW} if you mean it.'
+        f'weights that match, or pass {_ALLOW} if you mean it.{hint}'
     )
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from ..fileio.atomic import write_atomically
 from ..fileio.figures import blank_figure, figure_bytes
 from ..fileio.images import read_image
+from .frost_pictures import FrostPictures
 from .registry import CORRUPTIONS, corrupt, words
 from .suites import CLEAN, Cell
 from .transform import image_identity, noise_generator
@@ -77,6 +78,7 @@ def lay_out(
     seed: int = 0,
     width: int = 240,
     detail: bool = False,
+    frost_pictures: str | None = None,
 ) -> ContactSheet:
     """Place the image under every cell.
 
@@ -89,7 +91,9 @@ def lay_out(
         width: width of one picture in pixels.
         detail: show the middle of the image pixel by pixel instead of the whole image made
             smaller, in which noise and fine blur are hardly seen.
+        frost_pictures: folder with photographs of frost; without it the ice is drawn.
     """
+    ice = {} if frost_pictures is None else {'pictures': FrostPictures(frost_pictures)}
     rows: dict[str, list[Cell]] = {}
     for cell in cells:
         if cell.name != CLEAN:
@@ -105,7 +109,8 @@ def lay_out(
             picture, text = clean, CLEAN
             if cell.level is not None:
                 rng = noise_generator(seed, 0, identity, cell.name, cell.level)
-                changed = corrupt(image, cell.name, rng, level=cell.level)
+                options = ice if cell.name == 'frost' else {}
+                changed = corrupt(image, cell.name, rng, level=cell.level, **options)
                 picture = _picture(changed, width, detail)
                 text = _cell_label(cell)
             left = _LABELS + column * tile[1]

@@ -18,8 +18,8 @@ import numpy as np
 from ..errors import UserError, did_you_mean
 
 #: image (uint8 RGB, H x W x 3), level, generator -> new image of the same shape and type
-#: Corruptions without chance are called with None for the generator.
-ImageFunction = Callable[[np.ndarray, float, np.random.Generator | None], np.ndarray]
+#: Corruptions without chance are called with None for the generator. Frost has an option.
+ImageFunction = Callable[..., np.ndarray]
 
 SEVERITIES = (1, 2, 3, 4, 5)
 
@@ -44,6 +44,7 @@ class Corruption:
         imagenet_c: 'common' for the 15 of the ImageNet-C benchmark, 'extra' for the 4 held-out
             ones, None for the others.
         paper: the levels at which Table 9 of the paper measures (for shot noise: our reading).
+        note: how it differs from what its name promises, for lists of corruptions.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Corruption:
     per_value: bool = False
     imagenet_c: str | None = 'common'
     paper: tuple[float, ...] = ()
+    note: str = ''
 
     def check_level(self, level: Any) -> float:
         """Return the level as a float; raise a UserError if it is not a number or out of range."""
@@ -109,18 +111,23 @@ def corruption(
     per_value: bool = False,
     imagenet_c: str | None = 'common',
     paper: tuple[float, ...] = (),
+    note: str = '',
 ) -> Callable[[Callable[..., np.ndarray]], ImageFunction]:
     """Enter the decorated function in the table, and let it check its image and level first."""
 
     def enter(function: Callable[..., np.ndarray]) -> ImageFunction:
         @functools.wraps(function)
         def checked(
-            image: np.ndarray, level: float, rng: np.random.Generator | None = None
+            image: np.ndarray,
+            level: float,
+            rng: np.random.Generator | None = None,
+            **options: Any,
         ) -> np.ndarray:
             _check_image(image, entry)
             if random and not isinstance(rng, np.random.Generator):
                 raise UserError(f'{entry.name} is random and needs a numpy.random.Generator')
-            return function(np.ascontiguousarray(image), entry.check_level(level), rng)
+            level = entry.check_level(level)
+            return function(np.ascontiguousarray(image), level, rng, **options)
 
         entry = Corruption(
             name=function.__name__,
@@ -134,6 +141,7 @@ def corruption(
             per_value=per_value,
             imagenet_c=imagenet_c,
             paper=paper,
+            note=note,
         )
         CORRUPTIONS[entry.name] = entry
         return checked
@@ -148,19 +156,21 @@ def corrupt(
     *,
     severity: int | None = None,
     level: float | None = None,
+    **options: Any,
 ) -> np.ndarray:
     """Corrupt an RGB or grey-scale uint8 image by name.
 
     A grey-scale image (H x W or H x W x 1) keeps its shape. Corruptions with a colour, such as mud,
-    are converted with the luma weights of ITU-R 601.
+    are converted with the luma weights of ITU-R 601. ``options`` are the function's own: frost
+    takes ``pictures``.
     """
     entry = find_corruption(name)
     level = entry.resolve(severity, level)
     grey = image.ndim == 2 or (image.ndim == 3 and image.shape[2] == 1)
     if not grey or entry.per_value:
-        return entry.function(image, level, rng)
+        return entry.function(image, level, rng, **options)
     colour = np.repeat(image.reshape(*image.shape[:2], 1), 3, axis=2)
-    changed = entry.function(colour, level, rng)
+    changed = entry.function(colour, level, rng, **options)
     # The weights are in thousandths, so that equal channels come back as they were.
     luma = (changed.astype(np.uint32) @ np.array([299, 587, 114], np.uint32) + 500) // 1000
     return luma.astype(np.uint8).reshape(image.shape)

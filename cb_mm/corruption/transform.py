@@ -16,6 +16,7 @@ from torch.utils.data import get_worker_info
 
 from ..errors import UserError
 from ..fileio.safe_text import readable
+from .frost_pictures import FrostPictures
 from .registry import corrupt, find_corruption
 
 _CHANNEL_ORDERS = ('auto', 'bgr', 'rgb')
@@ -55,6 +56,8 @@ class ImageCorruption(BaseTransform):
             ``channel_order``) and else takes BGR, which the loaders of mmcv give.
         root: folder or folders of the images. An image is known by its path below the root, or by
             its file name when it is elsewhere; ``corrupt_dataset_cfg`` fills this in.
+        frost_pictures: folder with photographs of frost, such as those of ImageNet-C, which are not
+            in this package. Without it, the ice of frost is drawn. Other corruptions ignore it.
     """
 
     def __init__(
@@ -67,6 +70,7 @@ class ImageCorruption(BaseTransform):
         prob: float = 1.0,
         channel_order: str = 'auto',
         root: str | Sequence[str] | None = None,
+        frost_pictures: str | None = None,
     ) -> None:
         self.name = name
         self.level = find_corruption(name).resolve(severity, level)
@@ -84,6 +88,10 @@ class ImageCorruption(BaseTransform):
         self.repeat = repeat
         self.prob = prob
         self.channel_order = channel_order
+        self.frost_pictures = frost_pictures
+        self._options: dict[str, Any] = {}
+        if frost_pictures is not None and name == 'frost':
+            self._options['pictures'] = FrostPictures(frost_pictures)
         self.root = (root,) if isinstance(root, (str, os.PathLike)) else tuple(root or ())
 
     def transform(self, results: dict) -> dict:
@@ -103,7 +111,7 @@ class ImageCorruption(BaseTransform):
         swap = values.ndim == 3 and values.shape[2] == 3 and self._order(results) == 'bgr'
         if swap:
             values = cv2.cvtColor(values, cv2.COLOR_BGR2RGB)
-        values = corrupt(values, self.name, rng, level=self.level)
+        values = corrupt(values, self.name, rng, level=self.level, **self._options)
         if swap:
             values = cv2.cvtColor(values, cv2.COLOR_RGB2BGR)
         results['img'] = values.astype(image.dtype, copy=False)

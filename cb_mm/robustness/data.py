@@ -45,6 +45,7 @@ class SweepCorruption(BaseTransform):
         save_to: folder for the corrupted images of the first repeat, as PNG.
         root: as in ImageCorruption.
         channel_order: as in ImageCorruption.
+        frost_pictures: as in ImageCorruption.
     """
 
     def __init__(
@@ -53,11 +54,13 @@ class SweepCorruption(BaseTransform):
         save_to: str | None = None,
         root: Sequence[str] | None = None,
         channel_order: str = 'bgr',
+        frost_pictures: str | None = None,
     ) -> None:
         self.seed = seed
         self.save_to = save_to
         self.root = root
         self.channel_order = channel_order
+        self.frost_pictures = frost_pictures
         self.job: Job | None = None
         self.picture = ''
         self._built: tuple[Job | None, ImageCorruption | None] = (None, None)
@@ -78,7 +81,12 @@ class SweepCorruption(BaseTransform):
             config = self.job.cell.transform_cfg(self.seed, self.job.repeat)
             if config is not None:
                 config = {key: value for key, value in config.items() if key != 'type'}
-                built = ImageCorruption(**config, root=self.root, channel_order=self.channel_order)
+                built = ImageCorruption(
+                    **config,
+                    root=self.root,
+                    channel_order=self.channel_order,
+                    frost_pictures=self.frost_pictures,
+                )
             self._built = self.job, built if config else None
         return self._built[1]
 
@@ -103,6 +111,7 @@ class SweepDataset(Dataset):
         truth_config: config of the same data set with labels resized like the image; an attack
             needs them.
         ignored: labels that the rest of the config ignores.
+        frost_pictures: folder with photographs of frost.
     """
 
     def __init__(
@@ -114,8 +123,11 @@ class SweepDataset(Dataset):
         save_to: str | None = None,
         truth_config: Any = None,
         ignored: Iterable[int] = (),
+        frost_pictures: str | None = None,
     ) -> None:
-        corruption = dict(type='SweepCorruption', seed=seed, save_to=save_to)
+        corruption = dict(
+            type='SweepCorruption', seed=seed, save_to=save_to, frost_pictures=frost_pictures
+        )
         if isinstance(source, Mapping):
             self.dataset = DATASETS.build(corrupt_dataset_cfg(source, corruption))
         else:

@@ -25,6 +25,7 @@ from ..checkpoints.sources import source_digest
 from ..compat import families as family
 from ..config.explain import explaining_build_errors
 from ..config.loading import replace_sync_bn
+from ..corruption.frost_pictures import FrostPictures
 from ..engine.acceleration import compile_parts, use_channels_last
 from ..engine.failures import explained
 from ..engine.optim.precision import Precision, choose_precision
@@ -62,6 +63,7 @@ class SweepOptions(RunOptions):
     fgsm: Sequence[float] = ()
     repeats: int = 5
     limit: int | None = None
+    frost_pictures: str | Path | None = None
     out: str | Path | None = None
     save_corrupted: str | None = None
     show_dir: str | None = None
@@ -102,6 +104,8 @@ def sweep(options: SweepOptions, console: TextIO | None = None) -> Path | None:
             tester = _build(options, plan)
             seed = options.seed or 0
             identity = sweep_identity(plan.config, plan.checkpoint, tester, plan.jobs, seed)
+            if folder := _frost_folder(options, plan):
+                identity['frost_pictures'] = FrostPictures(folder).digest
             if plan.other is not None:
                 check_comparable(identity, tester.dataset.metainfo, plan.other)
             out = Path(options.out or _default_folder(plan.config, options, identity))
@@ -118,6 +122,10 @@ def _validate(options: SweepOptions) -> _Plan:
     """Refuse what cannot be tested, before anything is built."""
     cells = plan_cells(options.suite, options.corruption, options.severity, options.fgsm)
     jobs = plan_jobs(cells, options.repeats)
+    if options.frost_pictures is not None:
+        FrostPictures(options.frost_pictures)
+        if all(cell.name != 'frost' for cell in cells):
+            raise UserError('`frost_pictures` has no use: no frost is tested.')
     if options.limit is not None and options.limit < 1:
         raise UserError(f'`limit` {options.limit}: at least one image is needed.')
     if options.cache_mb < 0:
@@ -166,12 +174,19 @@ def _build(options: SweepOptions, plan: _Plan) -> ModelUnderTest:
             attacks=any(job.cell.name == FGSM for job in plan.jobs),
             precision=plan.precision,
             allow_mismatch=options.allow_mismatch,
+            frost_pictures=_frost_folder(options, plan),
         )
     if options.channels_last:
         use_channels_last(tester.model)
     if options.compile:
         compile_parts(tester.model)
     return tester
+
+
+def _frost_folder(options: SweepOptions, plan: _Plan) -> str | None:
+    """Return the folder with photographs of frost, if there is a pass that takes them."""
+    wanted = options.frost_pictures is not None and any(j.cell.name == 'frost' for j in plan.jobs)
+    return str(options.frost_pictures) if wanted else None
 
 
 def _records(

@@ -49,6 +49,7 @@ class ModelUnderTest:
         attacks: whether any job is an attack.
         precision: what the model runs in; None for torch's settings.
         allow_mismatch: test a checkpoint with a different broadcast, other settings or classes.
+        frost_pictures: folder with photographs of frost.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class ModelUnderTest:
         attacks: bool = False,
         precision: Precision | None = None,
         allow_mismatch: bool = False,
+        frost_pictures: str | None = None,
     ) -> None:
         _set_environment(config)
         half = bool((config.get('test_cfg') or {}).get('fp16', False))
@@ -86,7 +88,7 @@ class ModelUnderTest:
         self.truth_config = truth
         store = ImageStore(cache_bytes // workers)
         self.dataset = SweepDataset(
-            source, seed, limit, store, save_to, truth, _ignored(config, model)
+            source, seed, limit, store, save_to, truth, _ignored(config, model), frost_pictures
         )
         self.limited = len(self.dataset) < len(self.dataset.dataset)
         self.loader = JobLoader(self.dataset, loading, get_rank(), get_world_size())

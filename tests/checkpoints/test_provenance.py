@@ -95,6 +95,14 @@ MISMATCHES = {
 }
 
 
+def test_cb_s_of_the_old_default_layers_is_told_how_to_load(tmp_path):
+    """CB_S was once in the upper layers by default; a checkpoint says which it has."""
+    file = save(tmp_path / 'a.pth', vit('cb_s', layers='upper'))
+    with pytest.raises(UserError, match=r'layers 2-3, .* layers 0-3, .* write layers=\[2, 3\]'):
+        load_weights(vit('cb_s'), file)
+    assert 'CAUTION' not in str(load_weights(vit('cb_s', layers=[2, 3]), file))
+
+
 @pytest.mark.parametrize('name', MISMATCHES)
 def test_a_mismatch_is_an_error_unless_asked_for(tmp_path, name):
     source, make = MISMATCHES[name]

@@ -12,6 +12,7 @@ from tool import CONFIGS, REPO, config_file
 from cb_mm.config.loading import apply_schedule, load_config, replace_sync_bn
 from cb_mm.datasets import SCENE_CLASSES, SCENE_THING_CLASSES
 from cb_mm.errors import UserError
+from cb_mm.models import ViTCB
 
 #: Those of classification are in test_pretraining_configs.py: they need mmpretrain.
 CLASSIFIERS = [
@@ -171,7 +172,10 @@ def test_upernet_recipe_as_data():
     'name', ['upernet_vit_ti_cb_s', 'mask_rcnn_vit_ti_cb', 'upernet_swin_t_cb']
 )
 def test_what_is_not_decayed(name):
-    """Norms (of every kind), the position embedding and CB_S's scales; everything else is."""
+    """As in XCiT: "norm" in the name, and the position embedding; for us CB_S's scales too.
+
+    So the batch norms of heads and pyramid decay, and so does the class token.
+    """
     config = read(name)
     model = build(config)
     wrapper = build_optim_wrapper(model, config.optim_wrapper)
@@ -184,7 +188,7 @@ def test_what_is_not_decayed(name):
     norms = {
         f'{module_name}.{n}'
         for module_name, module in model.named_modules()
-        if isinstance(module, (torch.nn.LayerNorm, torch.nn.BatchNorm2d))
+        if isinstance(module, torch.nn.LayerNorm)
         for n, p in module.named_parameters()
         if p.requires_grad
     }
@@ -192,6 +196,27 @@ def test_what_is_not_decayed(name):
     special = {n for n in names.values() if n.endswith(tables)}
     assert free == norms | special
     assert {n for n in decayed if n.endswith('attn.qkv.weight')}
+    if 'vit' in name:
+        assert 'backbone.cls_token' in decayed
+        assert 'backbone.pyramid.steps.0.1.weight' in decayed
+    if 'upernet' in name:
+        assert 'decode_head.fpn_bottleneck.bn.weight' in decayed
+
+
+@pytest.mark.parametrize(
+    ('name', 'rates'),
+    [
+        *((f'{kind}_vit_ti_cb', [0.0] * 12) for kind in ('upernet', 'mask_rcnn')),
+        *((f'{kind}_vit_s_cb', [0.05] * 12) for kind in ('upernet', 'mask_rcnn')),
+        *((f'{kind}_vit_b', [0.15] * 12) for kind in ('upernet', 'mask_rcnn')),
+    ],
+)
+def test_drop_path_is_that_of_xcit(name, rates):
+    """XCiT's T12, S12 and M24: the same rate in every block."""
+    settings = {key: value for key, value in read(name).model.backbone.items() if key != 'type'}
+    blocks = ViTCB(**{**settings, 'pyramid': False}).blocks
+    for part in ('drop_path1', 'drop_path2'):
+        assert [getattr(getattr(b, part), 'drop_prob', 0.0) for b in blocks] == rates
 
 
 def test_mask_rcnn_schedule():
@@ -226,6 +251,11 @@ def test_mask_rcnn_recipe_as_data():
     assert [min(scale) for scale in cropped[0].scales] == [400, 500, 600]
     assert (cropped[1].type, tuple(cropped[1].crop_size)) == ('RandomCrop', (384, 600))
     assert cropped[2].scales == plain[0].scales
+
+
+def test_swin_has_the_drop_path_of_its_authors():
+    assert read('mask_rcnn_swin_t_cb').model.backbone.drop_path_rate == 0.1
+    assert read('upernet_swin_t_cb').model.backbone.drop_path_rate == 0.3
 
 
 def test_windows_can_be_asked_for():

@@ -11,7 +11,7 @@ import pytest
 from made_up_picture import damage, rng, scene
 
 from cb_mm.corruption import CORRUPTIONS, SEVERITIES, SUITES, corrupt, functional
-from cb_mm.corruption.functional import blur, weather
+from cb_mm.corruption.functional import blur, digital, weather
 from cb_mm.corruption.functional.frost import _FROST
 
 #: The level of severities 1 to 5, as ImageNet-C's code has them (noise: times 255).
@@ -31,7 +31,8 @@ LEVELS = {
     'frost': (1, 2, 3, 4, 5),
     'brightness': (0.1, 0.2, 0.3, 0.4, 0.5),
     'contrast': (0.4, 0.3, 0.2, 0.1, 0.05),
-    'elastic_transform': (12.5, 16.25, 21.25, 25, 30),
+    'elastic_displacement': (12.5, 16.25, 21.25, 25, 30),
+    'elastic_transform': (1, 2, 3, 4, 5),
     'jpeg_compression': (25, 18, 15, 10, 7),
     'occlusion': (0.2, 0.3, 0.4, 0.5, 0.6),
     'pixelate': (0.6, 0.5, 0.4, 0.3, 0.25),
@@ -55,6 +56,14 @@ SNOW = (
     (0.55, 0.3, 4, 0.9, 12, 8, 0.7),
     (0.55, 0.3, 4.5, 0.85, 12, 8, 0.65),
     (0.55, 0.3, 2.5, 0.85, 12, 12, 0.55),
+)
+#: In units of 244 pixels; ImageNet-C's code notes that 224 was meant.
+ELASTIC = (
+    (2, 0.7, 0.1),
+    (2, 0.08, 0.2),
+    (0.05, 0.01, 0.02),
+    (0.07, 0.01, 0.02),
+    (0.12, 0.01, 0.02),
 )
 WATER = ((0.65, 0.3, 4, 0.69, 0.6), (0.65, 0.3, 3, 0.68, 0.6), (0.65, 0.3, 2, 0.68, 0.5))
 MUD = ((0.65, 0.3, 1, 0.65, 1.5), (0.67, 0.4, 1, 0.65, 1.5))
@@ -90,6 +99,7 @@ def test_parameters_behind_a_severity_are_those_of_imagenet_c():
     assert (weather._FOG, weather._SNOW) == (FOG, SNOW)
     assert (weather._WATER, weather._MUD) == (WATER, MUD)
     assert _FROST == FROST
+    assert np.allclose(digital._ELASTIC, 244 * np.array(ELASTIC), rtol=1e-12)
 
 
 # ----- what the numbers do
@@ -188,9 +198,13 @@ PICTURES = {
         (0.01, -0.01, 0.07, 0.01, -0.0),
         (1580.9, 2154.8, 2815.7, 3563.7, 3967.2),
     ),
-    'elastic_transform': (
+    'elastic_displacement': (
         (0.09, 0.12, 0.15, 0.17, 0.21),
         (99.6, 133.7, 178.7, 212.8, 265.5),
+    ),
+    'elastic_transform': (
+        (5.33, 2.0, 3.46, 3.4, 3.44),
+        (5226.8, 7387.9, 816.5, 829.9, 888.3),
     ),
     'jpeg_compression': (
         (0.18, -0.26, 0.02, 0.24, 0.89),
@@ -201,8 +215,8 @@ PICTURES = {
         (509.4, 1214.5, 2205.5, 3381.3, 5053.0),
     ),
     'pixelate': (
-        (0.26, 0.32, 0.17, 0.1, 0.08),
-        (47.2, 95.3, 84.2, 147.7, 129.5),
+        (0.26, 0.38, 0.17, 0.1, 0.16),
+        (47.2, 77.3, 84.2, 147.7, 104.9),
     ),
     'saturate': (
         (41.04, 52.77, -23.8, -37.34, -38.65),

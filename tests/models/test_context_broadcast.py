@@ -205,6 +205,18 @@ def test_layers(layers, depth, expected):
     assert resolve_layers(layers, depth) == expected
 
 
+@pytest.mark.parametrize('kind', BROADCASTS)
+def test_layers_by_default_are_those_of_the_variant(kind):
+    """CB_S is in all layers, our reading of its 0.02 % of parameters; the others in the upper."""
+    expected = tuple(range(4)) if kind == 'cb_s' else (2, 3)
+    arch = dict(depth=4, embed_dim=16, num_heads=2, patch_size=16, img_size=32)
+    options = dict(broadcast=kind, out_indices=(3,), pyramid=False)
+    assert ViTCB(arch, **options).broadcast_layers == expected
+    assert ViTCB(arch, **options, layers='upper').broadcast_layers == (2, 3)
+    added = add_context_broadcast(VisionTransformer(**arch), kind)
+    assert added.names == tuple(f'blocks.{i}.mlp' for i in expected)
+
+
 @pytest.mark.parametrize(
     ('call', 'message'),
     [

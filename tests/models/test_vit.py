@@ -300,6 +300,17 @@ def test_drop_path_rises_linearly():
     assert rates == pytest.approx([i * 0.01 for i in range(12)])
 
 
+def test_drop_path_can_be_constant():
+    arch = dict(depth=3, embed_dim=16, num_heads=2, patch_size=16, img_size=32)
+    model = ViTCB(
+        arch, drop_path_rate=0.2, drop_path_mode='constant', out_indices=(2,), pyramid=False
+    )
+    parts = [getattr(block, f'drop_path{i}') for block in model.blocks for i in (1, 2)]
+    assert [part.drop_prob for part in parts] == [0.2] * 6
+    with pytest.raises(UserError, match="drop_path_mode='falling' is not one of linear, constant"):
+        ViTCB(arch, drop_path_mode='falling')
+
+
 # --- as an object -------------------------------------------------------------------------------
 
 

@@ -72,6 +72,23 @@ def test_seed_version_and_device_are_part_of_it(seg, tmp_path, monkeypatch):
         test(seg, out)
 
 
+def test_photographs_of_frost_are_part_of_it(seg, tmp_path):
+    """By their content; a test without frost has no use for them."""
+    ice, out = tmp_path / 'ice', tmp_path / 'out'
+    ice.mkdir()
+    cv2.imwrite(str(ice / 'a.png'), np.full((50, 50, 3), 77, np.uint8))
+    more = dict(corruption=['frost=3'], repeats=1)
+    test(seg, out, **more, frost_pictures=str(ice))
+    shutil.copytree(ice, tmp_path / 'same')
+    test(seg, out, **more, frost_pictures=str(tmp_path / 'same'))
+    cv2.imwrite(str(ice / 'a.png'), np.full((50, 50, 3), 78, np.uint8))
+    for folder in (str(ice), None):
+        with pytest.raises(UserError, match='different: frost_pictures'):
+            test(seg, out, **more, frost_pictures=folder)
+    with pytest.raises(UserError, match='no frost is tested'):
+        test(seg, tmp_path / 'other', frost_pictures=str(ice))
+
+
 def test_results_of_an_earlier_version_are_told_apart(seg, tmp_path):
     """Before, the identity held neither versions nor annotations; files were known by size."""
     out = tmp_path / 'out'

@@ -51,6 +51,26 @@ def test_one_sheet_for_each_of_several_images(image, tmp_path):
         main([str(image), '--out', str(out / 'a.svg'), '--format', 'pdf'])
 
 
+def test_frost_is_said_to_be_drawn_or_takes_photographs(image, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        main(['--help'])
+    assert 'The ice of frost is drawn' in capsys.readouterr().out
+    ice = tmp_path / 'ice'
+    ice.mkdir()
+    cv2.imwrite(str(ice / 'frost1.png'), np.full((90, 90, 3), 77, np.uint8))
+    words = [str(image), '--corruption', 'frost=3', '--width', '80', '--out']
+    sheets = [tmp_path / 'drawn.png', tmp_path / 'photographed.png']
+    assert main([*words, str(sheets[0])]) == 0
+    assert main([*words, str(sheets[1]), '--frost-pictures', str(ice)]) == 0
+    drawn, photographed = (cv2.imread(str(sheet)) for sheet in sheets)
+    expected = np.rint(0.7 * cv2.imread(str(image)).astype(float) + 0.7 * 77).clip(0, 255)
+    top, left = 18, 170 + 84
+    assert np.abs(photographed[top : top + 60, left : left + 80] - expected).max() <= 1
+    assert not np.array_equal(drawn, photographed)
+    assert main([*words, str(sheets[1]), '--frost-pictures', str(tmp_path / 'none')]) == 2
+    assert '--frost-pictures' in capsys.readouterr().err
+
+
 def test_a_sheet_of_nothing_but_clean_shows_the_image():
     pixels = np.arange(60 * 80 * 3, dtype=np.uint8).reshape(60, 80, 3)
     sheet = draw_contact_sheet(pixels, [Cell('clean')], 'a.png', width=80)

@@ -1,9 +1,10 @@
-"""Twenty corruptions as pure functions: ``name(image, level, rng) -> image``.
+"""Twenty-one corruptions as pure functions: ``name(image, level, rng) -> image``.
 
 ``image`` is uint8 RGB, H x W x 3, and is never modified; ``level`` is in the unit of the
 corruption (see ``cb_mm.corruption.CORRUPTIONS``); all randomness comes from ``rng``. The nineteen
 of ImageNet-C follow its published definitions and parameters, written on OpenCV and numpy; results
-are rounded to the nearest grey level, where ImageNet-C rounds down.
+are rounded to the nearest grey level, where ImageNet-C rounds down. The ice of frost
+is drawn, unless photographs are given.
 """
 
 # Importing a file registers its corruptions; the order here is the order of the table.
@@ -15,6 +16,7 @@ from .frost import frost  # isort: skip
 from .digital import (
     brightness,
     contrast,
+    elastic_displacement,
     elastic_transform,
     jpeg_compression,
     occlusion,
@@ -26,6 +28,7 @@ __all__ = [
     'brightness',
     'contrast',
     'defocus_blur',
+    'elastic_displacement',
     'elastic_transform',
     'fog',
     'frost',

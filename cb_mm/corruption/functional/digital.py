@@ -103,11 +103,53 @@ def jpeg_compression(
     random=False,
 )
 def pixelate(image: np.ndarray, level: float, rng: np.random.Generator | None = None) -> np.ndarray:
-    """Shrink by averaging, then enlarge again without smoothing."""
+    """Shrink by averaging, then enlarge again without smoothing; Pillow's box filter does both."""
     height, width = image.shape[:2]
     size = max(int(width * level), 1), max(int(height * level), 1)
     small = Image.fromarray(image).resize(size, Image.Resampling.BOX)
-    return np.array(small.resize((width, height), Image.Resampling.NEAREST))
+    return np.array(small.resize((width, height), Image.Resampling.BOX))
+
+
+# In pixels: the largest displacement before smoothing, the width of the smoothing, and how far the
+# corners of a triangle in the middle of the image may go, each in both directions.
+_ELASTIC = (
+    (488, 170.8, 24.4),
+    (488, 19.52, 48.8),
+    (12.2, 2.44, 4.88),
+    (17.08, 2.44, 4.88),
+    (29.28, 2.44, 4.88),
+)
+
+
+@corruption(
+    levels=(1, 2, 3, 4, 5),
+    valid=(1, 5),
+    unit='severity of ImageNet-C, which sets the affine map and the displacement together',
+    random=True,
+    whole=True,
+    note='it moves the image, but not the labels of a segmentation or detection data set',
+)
+def elastic_transform(image: np.ndarray, level: float, rng: np.random.Generator) -> np.ndarray:
+    """Map the image by a random affine map, then displace every pixel by a smooth random field.
+
+    Severities 1 and 2 are mostly the affine map, 3 to 5 mostly the displacement, as in ImageNet-C.
+    Its parameters are in pixels of a 224² crop, and stay so in images of any size (our reading).
+    """
+    largest, sigma, reach = _ELASTIC[int(level) - 1]
+    height, width = image.shape[:2]
+    middle, side = np.array([height // 2, width // 2]), min(height, width) // 3
+    # ImageNet-C takes (row, column) for (x, y): in an image that is not square, the triangle is
+    # elsewhere, but the map is as random.
+    corners = (middle + side * np.array([[1, 1], [1, -1], [-1, -1]])).astype(np.float32)
+    moved = corners + rng.uniform(-reach, reach, corners.shape).astype(np.float32)
+    if side:  # a triangle without area has no map
+        affine = cv2.getAffineTransform(corners, moved)
+        image = cv2.warpAffine(image, affine, (width, height), borderMode=cv2.BORDER_REFLECT_101)
+    grid = np.indices((height, width), dtype=np.float32)
+    for axis in grid[::-1]:  # along x first
+        noise = rng.random((height, width), dtype=np.float32) * (2 * largest) - largest
+        axis += smooth(noise, sigma, truncate=3, border=cv2.BORDER_REFLECT)
+    return cv2.remap(image, grid[1], grid[0], cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT)
 
 
 @corruption(
@@ -115,8 +157,10 @@ def pixelate(image: np.ndarray, level: float, rng: np.random.Generator | None = 
     valid=(0, 250),
     unit='gain of the random displacement, about 0.08 pixels (root mean square) each',
     random=True,
+    imagenet_c=None,
+    note='the elastic_transform of the package imagecorruptions: no affine map, so milder',
 )
-def elastic_transform(image: np.ndarray, level: float, rng: np.random.Generator) -> np.ndarray:
+def elastic_displacement(image: np.ndarray, level: float, rng: np.random.Generator) -> np.ndarray:
     """Displace every pixel by a smooth random field; the size of its waves follows the image's."""
     height, width = image.shape[:2]
     grid = np.indices((height, width), dtype=np.float32)

@@ -1,6 +1,11 @@
-"""Frost: ice crystals on the window, grown from random seeds, not cut from photographs."""
+"""Frost: ice on the window, drawn from random seeds, or cut from photographs that the user has.
+
+ImageNet-C uses photographs, which this package does not contain.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import cv2
 import numpy as np
@@ -26,14 +31,41 @@ _LIGHT = np.array([[-2, -1, 0], [-1, 0, 1], [0, 1, 2]], np.float32)  # from the 
 @corruption(
     levels=(1, 2, 3, 4, 5),
     valid=(1, 5),
-    unit='severity of ImageNet-C, which sets the shares of image and ice together',
+    unit='severity of ImageNet-C, which sets the shares of image and (drawn) ice together',
     random=True,
     whole=True,
+    note="its ice is drawn; ImageNet-C's is photographed: frost_pictures takes such photographs",
 )
-def frost(image: np.ndarray, level: float, rng: np.random.Generator) -> np.ndarray:
-    """Mix the image with a sheet of ice crystals."""
+def frost(
+    image: np.ndarray,
+    level: float,
+    rng: np.random.Generator,
+    pictures: Sequence[np.ndarray] | None = None,
+) -> np.ndarray:
+    """Mix the image with a sheet of ice crystals.
+
+    The ice is drawn (`ice_sheet`). With ``pictures``, photographs of frost (uint8 RGB), it is a
+    random part of one of them, as in ImageNet-C.
+    """
     kept, added = _FROST[int(level) - 1]
-    return cv2.addWeighted(image, kept, ice_sheet(image.shape[0], image.shape[1], rng), added, 0)
+    height, width = image.shape[:2]
+    if pictures is None:
+        ice = ice_sheet(height, width, rng)
+    else:
+        ice = _part_of(pictures[int(rng.integers(len(pictures)))], height, width, rng)
+    return cv2.addWeighted(image, kept, ice, added, 0)
+
+
+def _part_of(picture: np.ndarray, height: int, width: int, rng: np.random.Generator) -> np.ndarray:
+    """Cut a random part of that size; a picture that is too small is enlarged until it fits."""
+    scale = max(height / picture.shape[0], width / picture.shape[1])
+    if scale > 1:
+        rows, columns = (round(side * scale) for side in picture.shape[:2])
+        size = max(columns, width), max(rows, height)
+        picture = cv2.resize(picture, size, interpolation=cv2.INTER_CUBIC)
+    top = int(rng.integers(picture.shape[0] - height + 1))
+    left = int(rng.integers(picture.shape[1] - width + 1))
+    return picture[top : top + height, left : left + width]
 
 
 def ice_sheet(height: int, width: int, rng: np.random.Generator) -> np.ndarray:

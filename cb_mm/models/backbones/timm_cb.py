@@ -43,7 +43,8 @@ class TimmCB(BaseModule):
     Args:
         model_name: Name of the model in timm, such as 'swin_tiny_patch4_window7_224'.
         broadcast: None, 'cb', 'cb_s', 'cb_gate', 'cb_hybrid' or 'se'.
-        layers: 'upper' half of all layers, 'all', or a list of indices.
+        layers: 'upper' half of all layers, 'all', or a list of indices. None: all for CB_S, upper
+            for the others.
         skip_out_layers: No CB in the last layer before each output (as the paper does for
             detection).
         out_indices: Which of timm's feature maps: the stages of a pyramid, the blocks of a plain
@@ -79,7 +80,7 @@ class TimmCB(BaseModule):
         self,
         model_name: str,
         broadcast: str | None = None,
-        layers: str | Iterable[int] = 'upper',
+        layers: str | Iterable[int] | None = None,
         skip_out_layers: bool = False,
         out_indices: Sequence[int] | None = None,
         pyramid: bool | Sequence[float] | None = None,
@@ -141,7 +142,7 @@ class TimmCB(BaseModule):
     def _place_broadcast(
         self,
         kind: str,
-        layers: str | Iterable[int],
+        layers: str | Iterable[int] | None,
         skip_out_layers: bool,
         scale_init: float,
         skip_tokens: int,
@@ -150,7 +151,7 @@ class TimmCB(BaseModule):
         if BROADCASTS[kind].needs_class_token and getattr(self.model, 'cls_token', None) is None:
             raise UserError(f'broadcast={kind!r} needs a class token; {self.model_name} has none.')
         ends = list(find_mlp_ends(self.model))
-        chosen = set(resolve_layers(layers, len(ends)))
+        chosen = set(resolve_layers(layers, len(ends), kind))
         if skip_out_layers:
             stages = [self._stage_name(i) for i in self.out_indices]
             chosen -= {max(i for i, name in enumerate(ends) if _inside(name, s)) for s in stages}

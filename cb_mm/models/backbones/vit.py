@@ -24,6 +24,7 @@ from ..broadcast.context_broadcast import (
 )
 from ..necks.feature_pyramid import FeaturePyramid
 from .timm_build import group_vit
+from .vit_arch import set_constant_drop_path
 from .vit_attention import build_vit, place_windows
 
 
@@ -44,7 +45,8 @@ class ViTCB(VisionTransformer, BaseModule):
             distilled, AugReg, DINO, DINOv2 with registers, MAE, ...), or a dict of the arguments
             of timm's VisionTransformer.
         broadcast: None, 'cb', 'cb_s', 'cb_gate', 'cb_hybrid' or 'se'; see `BROADCASTS`.
-        layers: 'upper' (>= depth / 2), 'all', or a list of indices.
+        layers: 'upper' (>= depth / 2), 'all', or a list of indices. None: all for CB_S, upper for
+            the others.
         position: 'end', 'mid' or 'front' of the MLP, 'attn', or 'mlp+attn'; see `place_broadcast`.
         skip_out_layers: No CB in the blocks of ``out_indices`` (as the paper does for detection).
         out_indices: Blocks whose output is returned, one map each; from 0, negative ones count
@@ -54,6 +56,7 @@ class ViTCB(VisionTransformer, BaseModule):
         img_size: Image size that the position embedding is for; None is that of ``arch``, 224 for
             the four named sizes.
         drop_path_rate: Of the last block, rising linearly from 0 in the first.
+        drop_path_mode: 'linear', or 'constant' for the same rate in every block, as XCiT has it.
         with_cp: Recompute the blocks in the backward pass, to save memory.
         frozen_stages: -1 trains all, 0 freezes the embeddings, k also the first k blocks. Frozen
             parts stay in eval mode.
@@ -89,7 +92,7 @@ class ViTCB(VisionTransformer, BaseModule):
         self,
         arch: str | Mapping[str, Any] = 'small',
         broadcast: str | None = None,
-        layers: str | Iterable[int] = 'upper',
+        layers: str | Iterable[int] | None = None,
         position: str = 'end',
         skip_out_layers: bool = False,
         out_indices: Sequence[int] = (3, 5, 7, 11),
@@ -104,13 +107,17 @@ class ViTCB(VisionTransformer, BaseModule):
         prefix_in_mean: bool = True,
         norm_out: bool = False,
         pyramid_norm_cfg: dict | None = None,
+        drop_path_mode: str = 'linear',
         attention: str | Mapping[str, Any] | None = None,
         window: int | None = None,
         global_blocks: Sequence[int] | None = None,
         out_type: str = 'maps',
     ) -> None:
         check_choice('out_type', out_type, ('maps', 'cls'))
+        check_choice('drop_path_mode', drop_path_mode, ('linear', 'constant'))
         vit = build_vit(arch, img_size, drop_path_rate, attention)
+        if drop_path_mode == 'constant':
+            set_constant_drop_path(vit, drop_path_rate)
         place_windows(vit, window, global_blocks)
         BaseModule.__init__(self, init_cfg)
         # This module becomes the model that timm built: parameters, parts and settings. Holding
@@ -153,7 +160,7 @@ class ViTCB(VisionTransformer, BaseModule):
     def _place_broadcast(
         self,
         kind: str | None,
-        layers: str | Iterable[int],
+        layers: str | Iterable[int] | None,
         position: str,
         skip_out_layers: bool,
         scale_init: float,
@@ -165,7 +172,7 @@ class ViTCB(VisionTransformer, BaseModule):
         if BROADCASTS[kind].needs_class_token and not self.has_class_token:
             raise UserError(f'broadcast={kind!r} needs a class token, and this model has none.')
         skipped = self.out_indices if skip_out_layers else ()
-        chosen = sorted(set(resolve_layers(layers, len(self.blocks))) - set(skipped))
+        chosen = sorted(set(resolve_layers(layers, len(self.blocks), kind)) - set(skipped))
         for i in chosen:
             skip_tokens = 0 if prefix_in_mean else self.num_prefix_tokens
             place_broadcast(self.blocks[i], kind, position, scale_init, skip_tokens)

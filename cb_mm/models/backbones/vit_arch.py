@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import timm
+from timm.layers import DropPath
 from timm.models.vision_transformer import VisionTransformer
+from torch import nn
 
 from ...errors import UserError, did_you_mean
 
@@ -71,6 +73,14 @@ def build_timm_vit(
     if not isinstance(model, VisionTransformer):
         raise UserError(_no_vit(arch, f'it is a {type(model).__name__}'))
     return model
+
+
+def set_constant_drop_path(vit: VisionTransformer, rate: float) -> None:
+    """Give every block the same drop path, as XCiT does; timm's rises from 0 with the depth."""
+    for part in list(vit.blocks.modules()):
+        for name, child in list(part.named_children()):
+            if name.startswith('drop_path') and isinstance(child, (DropPath, nn.Identity)):
+                setattr(part, name, DropPath(rate) if rate else nn.Identity())
 
 
 def _no_vit(arch: object, reason: str) -> str:

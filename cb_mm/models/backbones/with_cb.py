@@ -19,7 +19,7 @@ from ..broadcast.insert import add_context_broadcast
 def with_broadcast(
     backbone: dict,
     broadcast: str = 'cb',
-    layers: str | Iterable[int] = 'upper',
+    layers: str | Iterable[int] | None = None,
     pattern: str | None = None,
     init_cfg: dict | list[dict] | None = None,
     **options: Any,
@@ -36,7 +36,7 @@ def with_broadcast(
     Args:
         backbone: Config of the backbone; a name such as 'mmdet.X' is found from mmseg too.
         broadcast: As in `add_context_broadcast`, and so are the following.
-        layers: Which of the MLPs.
+        layers: Which of the MLPs. None: all for CB_S, the upper half for the others.
         pattern: Names of the modules, as a glob; or, after 're:', a regular expression.
         init_cfg: Weights of the backbone, in its own way; instead of one in ``backbone``.
         options: Further arguments of `add_context_broadcast`.
@@ -56,5 +56,5 @@ def with_broadcast(
     added = add_context_broadcast(model, broadcast, layers, chosen, **options)
     # For the record of a checkpoint, as ViTCB and TimmCB have them.
     model.broadcast, model.position = broadcast, f'{options.get("where", "output")} of the MLPs'
-    model.broadcast_layers = tuple(sorted(set(resolve_layers(layers, added.found))))
+    model.broadcast_layers = tuple(sorted(set(resolve_layers(layers, added.found, broadcast))))
     return model

@@ -74,7 +74,7 @@ class Insertion:
 def add_context_broadcast(
     model: nn.Module,
     broadcast: str = 'cb',
-    layers: str | Iterable[int] = 'upper',
+    layers: str | Iterable[int] | None = None,
     pattern: str | re.Pattern | None = None,
     *,
     where: str = 'output',
@@ -91,7 +91,8 @@ def add_context_broadcast(
     Args:
         model: Any torch model: from timm, torchvision, OpenMMLab, Hugging Face, or custom.
         broadcast: 'cb', 'cb_s', 'cb_gate', 'cb_hybrid', 'se', or another of `BROADCASTS`.
-        layers: Which of the modules found: 'upper' half, 'all', or their numbers.
+        layers: Which of the modules found: 'upper' half, 'all', or their numbers. None: all for
+            CB_S, upper for the others.
         pattern: Names of the modules, as a glob (``'blocks.*.mlp'``; a star matches dots too) or a
             compiled regular expression, searched in the name. None finds the ends of the MLPs of
             timm's, torchvision's, OpenMMLab's, torch's and Hugging Face's (BERT-like) layers.
@@ -116,7 +117,7 @@ def add_context_broadcast(
     if isinstance(tokens, str):
         check_choice('tokens', tokens, MODALITIES)
     found = find_mlp_ends(model) if pattern is None else _matching(model, pattern)
-    chosen = sorted(set(resolve_layers(layers, len(found))))
+    chosen = sorted(set(resolve_layers(layers, len(found), broadcast)))
     wanted = [list(found)[i] for i in chosen]
     measured = {_host(model, name, where): _width(model, name, where) for name in wanted}
     names = list(measured)

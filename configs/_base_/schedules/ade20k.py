@@ -1,9 +1,10 @@
 """AdamW and polynomial decay for 160K (default) or, with ``--schedule 40k``, 40K iterations.
 
 The recipe is XCiT's, which the paper follows: batch 16, lr 6e-5, weight decay 0.01 but none on
-norms and the position embedding, 1,500 iterations of linear warm-up from a factor of 1e-6, then
+the position embedding and on parameters with "norm" in their name (those of the backbone; the batch
+norms of heads and pyramid decay), 1,500 iterations of linear warm-up from a factor of 1e-6, then
 decay with power 1.0 to 0. Our reading: the decay starts where the warm-up ends; no weight decay on
-CB_S's scales, which are gains like those of a norm.
+CB_S's scales, which are gains like those of a norm. The class token decays, as in XCiT.
 """
 
 _base_ = ['../runtime.py']
@@ -12,8 +13,8 @@ optim_wrapper = dict(
     type='OptimWrapper',
     optimizer=dict(type='AdamW', lr=6e-5, betas=(0.9, 0.999), weight_decay=0.01),
     paramwise_cfg=dict(
-        norm_decay_mult=0.0,
         custom_keys={
+            'norm': dict(decay_mult=0.0),
             'pos_embed': dict(decay_mult=0.0),
             'broadcast.scale': dict(decay_mult=0.0),
         },

@@ -1,7 +1,9 @@
 """AdamW for 12 epochs, steps at epochs 8 and 11.
 
 From the paper: lr 1e-4 × batch / 16, weight decay 0.05. From XCiT's recipe, which it follows: no
-weight decay on norms and the position embedding, and 500 iterations of linear warm-up from 0.001.
+weight decay on the position embedding and on parameters with "norm" in their name (those of the
+backbone; the batch norm of the pyramid decays), and 500 iterations of linear warm-up from 0.001.
+Our reading: none on CB_S's scales either. The class token decays, as in XCiT.
 """
 
 _base_ = ['../runtime.py']
@@ -10,8 +12,8 @@ optim_wrapper = dict(
     type='OptimWrapper',
     optimizer=dict(type='AdamW', lr=1e-4, betas=(0.9, 0.999), weight_decay=0.05),
     paramwise_cfg=dict(
-        norm_decay_mult=0.0,
         custom_keys={
+            'norm': dict(decay_mult=0.0),
             'pos_embed': dict(decay_mult=0.0),
             'broadcast.scale': dict(decay_mult=0.0),
         },
