@@ -19,6 +19,7 @@ COMMANDS = {
     'check-data': ('check_data', 'check a data set before it is used'),
     'export': ('export_onnx', 'export a trained segmentor to ONNX'),
     'benchmark': ('benchmark', 'measure parameters, time and memory of models'),
+    'ablation': ('ablation', 'run an ablation of the paper, its table beside ours'),
     'share': ('share', 'share a trained model on the Hugging Face Hub, or fetch one'),
     'configs': ('configs', 'list the recipes, copy one'),
     'doctor': ('doctor', 'say what is installed, and whether it fits together'),

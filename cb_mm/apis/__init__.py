@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .ablation import AblationReport, run_ablation
     from .attention import (
         AttentionPictures,
         AttentionSummary,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 #: Where each name comes from; imported on demand, so that one function does not wait for all.
 _HOMES = {
+    'AblationReport': 'ablation',
     'AttentionPictures': 'attention',
     'AttentionSummary': 'attention',
     'BenchmarkReport': 'benchmarking',
@@ -43,11 +45,13 @@ _HOMES = {
     'load_from_hub': 'sharing',
     'predict': 'prediction',
     'push_to_hub': 'sharing',
+    'run_ablation': 'ablation',
     'train': 'training',
     'visualize_attention': 'attention',
 }
 
 __all__ = [
+    'AblationReport',
     'AttentionPictures',
     'AttentionSummary',
     'BenchmarkReport',
@@ -66,6 +70,7 @@ __all__ = [
     'load_from_hub',
     'predict',
     'push_to_hub',
+    'run_ablation',
     'train',
     'visualize_attention',
 ]

@@ -9,7 +9,7 @@ from mmengine.config import Config
 from ..errors import UserError
 
 #: What a scheduler counts, in iterations or epochs.
-_COUNTS = ('begin', 'end', 'T_max', 'total_iters', 'step_size', 'eta_min_begin')
+_COUNTS = ('begin', 'end', 'T_max', 'total_iters', 'step_size', 'eta_min_begin', 'patience')
 
 
 def set_length(config: Config, iters: int | None = None, epochs: int | None = None) -> None:

@@ -39,6 +39,7 @@ from ..fileio.folder_lock import FolderLock
 from .acceleration import compile_parts, use_channels_last
 from .batch import accumulated, batch_size
 from .failures import explained
+from .head_width import follow_uniform_head
 from .hooks import (
     CheckpointMatchHook,
     FiniteLossHook,
@@ -111,6 +112,7 @@ def prepare_config(
         config.model = dict(type=type(options.model).__name__)
     require_keys(config, 'model')
     follow_class_count(config)
+    follow_uniform_head(config)
     set_data_root(config, options.data_root)
     stem = Path(options.name).stem
     if config.get('schedule'):

@@ -14,6 +14,7 @@ from ..datasets.class_folders import ClassFolders  # noqa: E402
 from ..datasets.samplers.repeated_augmentation import ReplayRepeatSampler  # noqa: E402
 from ..models.distillation import DistilledClassifier, DistilledClsHead  # noqa: E402
 from .label_set_accuracy import LabelSetAccuracy  # noqa: E402
+from .validation_loss import ValidationLoss  # noqa: E402
 
 __all__ = [
     'CIFAR100Images',
@@ -22,4 +23,5 @@ __all__ = [
     'DistilledClsHead',
     'LabelSetAccuracy',
     'ReplayRepeatSampler',
+    'ValidationLoss',
 ]

@@ -181,6 +181,7 @@ def test_every_config_trains_a_step(name, folders, tmp_path, monkeypatch):
     expected = torch.tensor(float(classes)).log().item()
     assert scalars['train/loss'].current() == pytest.approx(expected, abs=0.4)
     assert 'val/accuracy/top5' in scalars
+    assert scalars['val/validation/loss'].current() > 0
 
 
 def test_one_option_changes_the_number_of_classes():
@@ -190,4 +191,4 @@ def test_one_option_changes_the_number_of_classes():
         )
     )
     assert config.model.data_preprocessor.num_classes == 3
-    assert tuple(config.val_evaluator.topk) == tuple(config.test_evaluator.topk) == (1,)
+    assert tuple(config.val_evaluator[0].topk) == tuple(config.test_evaluator.topk) == (1,)

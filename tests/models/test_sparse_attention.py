@@ -306,6 +306,10 @@ def test_copies_and_pickles_work_on_their_own_grid():
         (dict(random=1.5), 'random=1.5'),
         (dict(windows=3), 'Did you mean "window"'),
         (dict(layout='ring'), "layout='ring'"),
+        (dict(global_ends=True), "are for layout='sequence'"),
+        (dict(redraw=1), 'redraw=1 is not True or False'),
+        (dict(layout='sequence', queries='W+R'), "queries='W+R'"),
+        (dict(layout='sequence', prefix_in_blocks=True, added_tokens=2), 'leave out prefix_in'),
     ],
 )
 def test_wrong_options_say_what_is_wrong(attention, message):
@@ -335,3 +339,105 @@ def test_dropped_patches_are_refused():
     ).train()
     with pytest.raises(UserError, match='Patch dropout'):
         vit(seeded(1, 3, 64, 64))
+
+
+#: The pattern of the sparse-attention paper's code, in small.
+BIGBIRD = dict(
+    random=1, window=3, global_tokens=0, global_ends=True, block=5, layout='sequence',
+    prefix_in_blocks=True, per_head=True, redraw=True, projection=False,
+)  # fmt: skip
+
+
+def test_first_and_last_run_are_global_and_random_runs_are_others():
+    plan = make_plan(SparsePattern(1, 3, 0, 5, 'sequence', global_ends=True), (8, 8), 1)
+    assert plan.global_tokens.tolist() == [0, *range(1, 6), *range(61, 65)]  # the class token too
+    pattern = SparsePattern(
+        1, 3, 0, 5, 'sequence', global_ends=True, prefix_in_blocks=True, per_head=True
+    )
+    plan = make_plan(pattern, (8, 8), 1)
+    runs = plan.mask().unflatten(0, (13, 5)).unflatten(2, (13, 5)).all(3).all(1)
+    assert plan.global_tokens.tolist() == [*range(5), *range(60, 65)]
+    assert runs[[0, -1]].all()
+    assert runs[:, [0, -1]].all()
+    # own run, two neighbours, both ends, one random run; at the ends a neighbour is global
+    assert runs[1:-1].sum(1).tolist() == [5, *[6] * 9, 5]
+
+
+def test_heads_have_their_own_random_runs_and_parity_with_the_masked_dense_product():
+    vit = model(BIGBIRD).eval()
+    attention = vit.blocks[1].attn
+    vit(seeded(1, 3, 64, 64))
+    masks = attention.mask(65, torch.device('cpu'))
+    assert masks.shape == (3, 65, 65)
+    assert not masks[0].equal(masks[1])
+    q, k, v = heads(65)
+    torch.testing.assert_close(attention.mix(q, k, v), dense(q, k, v, masks), atol=1e-5, rtol=1e-5)
+    assert not any('attn.proj' in key for key in vit.state_dict())
+    with torch.no_grad(), capture(vit, keep=True) as maps:
+        vit(seeded(1, 3, 64, 64))
+    assert (maps[1][:, ~masks] == 0).all()
+
+
+def test_runs_are_redrawn_in_training_from_torchs_generator():
+    vit = model(BIGBIRD, with_cp=True)
+    x, attention = seeded(1, 3, 64, 64), vit.blocks[0].attn
+
+    def masks(seed: int) -> list[Tensor]:
+        torch.manual_seed(seed)
+        return [attention.mask(65, torch.device('cpu')) for _ in range(2)]
+
+    vit.eval()(x)
+    assert masks(0)[0].equal(masks(1)[1])
+    vit.train()
+    assert not masks(0)[0].equal(masks(0)[1])  # every forward pass
+    assert masks(0)[1].equal(masks(0)[1])  # and the same again from the same seed
+    # Recomputing in the backward pass uses the runs of the forward pass.
+    gradients = []
+    for recompute in (True, False):
+        vit.set_grad_checkpointing(recompute)
+        vit.zero_grad()
+        torch.manual_seed(7)
+        vit(x)[1].square().mean().backward()
+        gradients.append(attention.qkv.weight.grad.clone())
+    torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.parametrize(
+    ('queries', 'updated'),
+    [('R', range(5)), ('W', range(5, 60)), ('G', range(60, 65)), ('R+W+G', range(65))],
+)
+def test_queries_without_a_result(queries, updated):
+    """In the code of the sparse-attention paper the labels choose these runs."""
+    attention = model({**BIGBIRD, 'queries': queries}).eval()
+    attention(seeded(1, 3, 64, 64))
+    q, k, v = heads(65)
+    mixed = attention.blocks[0].attn.mix(q, k, v)
+    other = [i for i in range(65) if i not in updated]
+    assert (mixed[:, :, other] == 0).all()
+    assert (mixed[:, :, list(updated)] != 0).any(-1).all()
+    everything = model(BIGBIRD).eval()
+    everything(seeded(1, 3, 64, 64))
+    expected = everything.blocks[0].attn.mix(q, k, v)
+    assert mixed[:, :, list(updated)].equal(expected[:, :, list(updated)])
+
+
+def test_added_tokens_are_global():
+    vit = model(dict(random=0, window=1, global_tokens=0, added_tokens=4, block=2)).train()
+    vit(seeded(1, 3, 64, 64))[0].mean().backward()
+    assert vit.num_prefix_tokens == 5
+    assert vit.reg_token.shape == (1, 4, 48)
+    assert vit.reg_token.grad.abs().sum() > 0
+    mask = vit.blocks[0].attn.mask(69, torch.device('cpu'))
+    assert mask[:5].all()
+    assert mask[:, :5].all()
+    assert not mask[5:, 5:].all()
+
+
+def test_mean_of_all_tokens():
+    vit = model('W', out_type='mean').eval()
+    taken: list[Tensor] = []
+    vit.blocks[-1].register_forward_hook(lambda module, args, out: taken.append(out))
+    with torch.no_grad():
+        (found,) = vit(seeded(2, 3, 64, 64))
+        assert found.shape == (2, 48)
+        assert found.equal(vit.norm(taken[0].mean(1)))

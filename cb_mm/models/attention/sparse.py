@@ -141,21 +141,42 @@ class SparseAttention(GridAttention):
         super().__init__(attention, grid, 'sparse')
         self.pattern = pattern
         self.layer = layer
-        self._plans: dict[tuple, SparsePlan] = {}
+        self._plans: dict[tuple, list[SparsePlan]] = {}
+        if not pattern.projection:
+            self.proj, self.proj_drop = nn.Identity(), nn.Identity()
 
-    def plan(self, tokens: int, device: torch.device) -> SparsePlan:
-        """Return the pattern on the grid of this forward pass."""
+    def plans(self, tokens: int, device: torch.device) -> list[SparsePlan]:
+        """Return the pattern on the grid of this forward pass: one for all heads, or one each."""
         size = self.grid.of(tokens)
+        if self.pattern.redraw and self.training:
+            # From torch's generator, which is seeded for every iteration: resuming repeats it.
+            return self._draw(size, device, int(torch.randint(2**62, ())))
         key = (size, self.grid.prefix, device)
         if key not in self._plans:
             if len(self._plans) >= _KEPT_PLANS:
                 self._plans.clear()
-            plan = make_plan(self.pattern, size, self.grid.prefix, self.layer)
-            self._plans[key] = plan.to(device)
+            self._plans[key] = self._draw(size, device)
         return self._plans[key]
 
-    def mix(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:  # noqa: D102
-        return sparse_attention(q, k, v, self.plan(q.shape[2], q.device))
+    def _draw(self, size: tuple[int, int], device: torch.device, *draw: int) -> list[SparsePlan]:
+        heads = [(i,) for i in range(self.num_heads)] if self.pattern.per_head else [()]
+        return [
+            make_plan(self.pattern, size, self.grid.prefix, self.layer, (*head, *draw)).to(device)
+            for head in heads
+        ]
 
-    def mask(self, tokens: int, device: torch.device) -> Tensor:  # noqa: D102
-        return self.plan(tokens, device).mask()
+    def mix(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:  # noqa: D102
+        plans = self.plans(q.shape[2], q.device)
+        if len(plans) == 1:
+            mixed = sparse_attention(q, k, v, plans[0])
+        else:
+            parts = (x.split(1, dim=1) for x in (q, k, v))
+            heads = zip(*parts, plans, strict=True)
+            mixed = torch.cat([sparse_attention(*head) for head in heads], dim=1)
+        silent = plans[0].silent  # the same for all heads
+        return mixed.index_fill(2, silent, 0) if len(silent) else mixed
+
+    def mask(self, tokens: int, device: torch.device) -> Tensor:
+        """Return which keys each query attends to, bool (N, N), or (heads, N, N)."""
+        masks = [plan.mask() for plan in self.plans(tokens, device)]
+        return masks[0] if len(masks) == 1 else torch.stack(masks)

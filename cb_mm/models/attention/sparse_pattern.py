@@ -4,16 +4,18 @@ The patches are cut into blocks. All queries of a block attend to the same keys:
 
 - window (W): the blocks around theirs, including their own,
 - random (R): some other blocks, drawn once for a grid and a layer,
-- global (G): single tokens that see all tokens and are seen by all.
+- global (G): tokens that see all tokens and are seen by all: single patches, the first and the last
+  block, or added tokens.
 
 Prefix tokens (class, distillation, registers) are always global: our reading, since a class token
-that sees three blocks could not describe the image. With ``block=1`` the pattern is over single
-tokens: r random keys for every query, w neighbours.
+that sees three blocks could not describe the image. ``prefix_in_blocks`` makes them tokens like all
+others. With ``block=1`` the pattern is over single tokens: r random keys for every query, w
+neighbours.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
@@ -41,6 +43,16 @@ class SparsePattern:
         layout: 'grid' cuts the image into square blocks; 'sequence' cuts the patches, row by row,
             into runs, as BigBird does with text.
         seed: Of the random blocks.
+        global_ends: The first and the last block of a sequence are global, as in BigBird.
+        added_tokens: Learned tokens before the patches, which are global.
+        prefix_in_blocks: The class token is the first of a sequence's first run, and global only
+            if that is.
+        per_head: Every head has its own random blocks.
+        redraw: Draw the random blocks anew in every forward pass of training, with torch's
+            generator. Evaluation has those of the seed.
+        projection: Whether the attention ends with its linear layer and dropout.
+        queries: Blocks of a sequence whose queries get a result: R the first, W those between, G
+            the last. All others get zero.
     """
 
     random: int = 3
@@ -49,17 +61,36 @@ class SparsePattern:
     block: int = 4
     layout: str = 'grid'
     seed: int = 0
+    global_ends: bool = False
+    added_tokens: int = 0
+    prefix_in_blocks: bool = False
+    per_head: bool = False
+    redraw: bool = False
+    projection: bool = True
+    queries: str = 'R+W+G'
 
     def __post_init__(self) -> None:
         check_choice('attention layout', self.layout, ('grid', 'sequence'))
+        check_choice('attention queries', self.queries, COMBINATIONS)
         for field in fields(self):
             value, least = getattr(self, field.name), int(field.name == 'block')
-            if field.name != 'layout' and (type(value) is not int or value < least):
+            if isinstance(field.default, bool):
+                if type(value) is not bool:
+                    raise UserError(f'attention {field.name}={value!r} is not True or False.')
+            elif isinstance(field.default, int) and (type(value) is not int or value < least):
                 raise UserError(f'attention {field.name}={value!r} is not a number >= {least}.')
         if self.window and self.window % 2 == 0:
             raise UserError(f'attention window={self.window} is not odd: it has a middle block.')
-        if not (self.random or self.window or self.global_tokens):
+        somewhere = self.random or self.window or self.global_tokens or self.added_tokens
+        if not (somewhere or self.global_ends):
             raise UserError('attention: random, window and global_tokens are all 0.')
+        of_sequences = self.global_ends or self.prefix_in_blocks or self.queries != 'R+W+G'
+        if of_sequences and self.layout != 'sequence':
+            raise UserError(
+                "attention: global_ends, prefix_in_blocks and queries are for layout='sequence'."
+            )
+        if self.prefix_in_blocks and self.added_tokens:
+            raise UserError('attention: added_tokens are global: leave out prefix_in_blocks.')
 
     @classmethod
     def read(cls, option: str | Mapping) -> SparsePattern:
@@ -86,6 +117,7 @@ class SparsePlan:
         bias: (blocks, 1, K): 0 for a key, minus infinity where there is none.
         global_tokens: (G,).
         tokens: Number of tokens.
+        silent: (S,): the tokens whose queries get no result.
     """
 
     queries: Tensor
@@ -93,6 +125,7 @@ class SparsePlan:
     bias: Tensor
     global_tokens: Tensor
     tokens: int
+    silent: Tensor
 
     def to(self, device: torch.device) -> SparsePlan:
         """Return the same plan on a device."""
@@ -102,6 +135,7 @@ class SparsePlan:
             self.bias.to(device),
             self.global_tokens.to(device),
             self.tokens,
+            self.silent.to(device),
         )
 
     @cached_property
@@ -121,51 +155,79 @@ class SparsePlan:
 
 
 def make_plan(
-    pattern: SparsePattern, grid: tuple[int, int], prefix: int = 0, layer: int = 0
+    pattern: SparsePattern,
+    grid: tuple[int, int],
+    prefix: int = 0,
+    layer: int = 0,
+    draw: Sequence[int] = (),
 ) -> SparsePlan:
     """Lay a pattern on a grid of patches behind ``prefix`` tokens.
 
     Time and memory grow linearly with the number of patches. The random blocks depend on the seed,
-    the grid and the layer alone.
+    the grid, the layer and ``draw`` (the head and the like) alone.
     """
     tokens = prefix + grid[0] * grid[1]
-    members, shape = _blocks(pattern, grid)
-    everywhere = np.concatenate([np.arange(prefix), prefix + _spread(pattern.global_tokens, grid)])
+    members, shape = _blocks(pattern, grid, prefix)
+    ends = np.array([0, len(members) - 1] if pattern.global_ends else [], np.int64)
+    everywhere = np.concatenate(
+        [
+            np.arange(0 if pattern.prefix_in_blocks else prefix),
+            prefix + _spread(pattern.global_tokens, grid),
+            members[ends].ravel(),
+        ]
+    )
+    if pattern.global_ends:
+        everywhere = np.unique(everywhere[everywhere >= 0])
 
     near = _window(pattern.window, shape)
-    rng = np.random.default_rng([pattern.seed, layer, *grid])
-    far = _random(pattern.random, near, len(members), rng)
+    rng = np.random.default_rng([pattern.seed, layer, *grid, *draw])
+    taken = np.concatenate([near, np.broadcast_to(ends, (len(members), len(ends)))], axis=1)
+    far = _random(pattern.random, taken, len(members), rng)
     blocks = np.concatenate([near, far], axis=1)
-    # Patches of those blocks, -1 where a block or a patch is missing.
+    # Tokens of those blocks, -1 where a block or a token is missing.
     keys = np.where(blocks[..., None] < 0, -1, members[blocks]).reshape(len(members), -1)
     is_global = np.zeros(tokens + 1, bool)
     is_global[everywhere] = True
 
-    def as_tokens(patches: np.ndarray) -> np.ndarray:
+    def in_blocks(numbers: np.ndarray) -> np.ndarray:
         # A global token is in no block, neither as key (it would count twice) nor as query.
-        numbers = np.where(patches < 0, tokens, patches + prefix)
+        numbers = np.where(numbers < 0, tokens, numbers)
         return np.where(is_global[numbers], tokens, numbers)
 
-    keys = _left(as_tokens(keys), tokens)
+    keys = _left(in_blocks(keys), tokens)
     common = np.broadcast_to(everywhere, (len(members), len(everywhere)))
     keys = np.concatenate([common, keys], axis=1)
     if keys.shape[1] == 0 or (keys == tokens).all(axis=1).any():
         raise UserError(f'attention {pattern}: some patches of a {grid} grid have no key at all.')
     bias = np.where(keys == tokens, -np.inf, 0).astype(np.float32)
     return SparsePlan(
-        queries=torch.from_numpy(as_tokens(members)),
+        queries=torch.from_numpy(in_blocks(members)),
         keys=torch.from_numpy(np.where(keys == tokens, 0, keys)),
         bias=torch.from_numpy(bias)[:, None],
         global_tokens=torch.from_numpy(everywhere),
         tokens=tokens,
+        silent=torch.from_numpy(_silent(pattern.queries, members)),
     )
 
 
-def _blocks(pattern: SparsePattern, grid: tuple[int, int]) -> tuple[np.ndarray, tuple[int, int]]:
-    """Return the patches of every block (blocks, t), -1 for none, and the grid of the blocks."""
+def _silent(queries: str, members: np.ndarray) -> np.ndarray:
+    """Return the tokens of the blocks that ``queries`` leaves out."""
+    parts = queries.split('+')
+    cut = {'R': members[:1], 'W': members[1:-1], 'G': members[1:][-1:]}
+    out = [block.ravel() for part, block in cut.items() if part not in parts]
+    found = np.concatenate([np.zeros(0, np.int64), *out])
+    return found[found >= 0]
+
+
+def _blocks(
+    pattern: SparsePattern, grid: tuple[int, int], prefix: int
+) -> tuple[np.ndarray, tuple[int, int]]:
+    """Return the tokens of every block (blocks, t), -1 for none, and the grid of the blocks."""
     side = pattern.block
-    patches = np.arange(grid[0] * grid[1])
+    patches = prefix + np.arange(grid[0] * grid[1])
     if pattern.layout == 'sequence':
+        if pattern.prefix_in_blocks:
+            patches = np.arange(prefix + patches.size)
         count = -(-patches.size // side)
         padded = np.pad(patches, (0, count * side - patches.size), constant_values=-1)
         return padded.reshape(count, side), (1, count)

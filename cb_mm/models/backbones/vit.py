@@ -26,6 +26,7 @@ from ..necks.feature_pyramid import FeaturePyramid
 from .timm_build import group_vit
 from .vit_arch import set_constant_drop_path
 from .vit_attention import build_vit, place_windows
+from .vit_extra import add_extra_layer
 
 
 @MODELS.register_module()
@@ -69,13 +70,19 @@ class ViTCB(VisionTransformer, BaseModule):
         attention: None is timm's; 'uniform_a', 'uniform_b' or 'uniform_c' has one uniform head, as
             in the paper's Table 1; 'R', 'W', 'G' or a sum of them ('R+W+G'), or a dict such as
             ``dict(random=3, window=3, global_tokens=16, block=4)``, is sparse: see
-            `SparsePattern`. Sparse attention has timm's keys, and takes the same weights.
+            `SparsePattern`. Sparse attention has timm's keys, and takes the same weights, unless it
+            adds tokens or leaves out the projection.
         window: Side in patches of the windows that attention is limited to, as in ViTDet; None: no
             windows. CB's mean still runs over all tokens of the image. See `WindowAttention`.
         global_blocks: Blocks without windows; None is the last of each quarter, as in ViTDet.
+        arch_changes: Arguments of timm's VisionTransformer that differ from those of ``arch``, such
+            as ``dict(num_heads=6, depth=8)``.
+        extra_layer: 'attn' or 'mlp' adds one such layer behind the last block, as in the paper's
+            Figure 3; see `ExtraLayer`. It counts as a block.
         out_type: 'maps', or 'cls' for classification: the class token of the last block after the
             final norm, as a tuple of one (B, embed_dims) tensor, or for a distilled model of the
-            pair of class and distillation token. ``out_indices`` and ``pyramid`` are ignored then.
+            pair of class and distillation token. 'mean' is the mean of all tokens, class token
+            included, and then the norm. ``out_indices`` and ``pyramid`` are ignored for both.
 
     Attributes:
         broadcast: As given.
@@ -111,14 +118,17 @@ class ViTCB(VisionTransformer, BaseModule):
         attention: str | Mapping[str, Any] | None = None,
         window: int | None = None,
         global_blocks: Sequence[int] | None = None,
+        arch_changes: Mapping[str, Any] | None = None,
+        extra_layer: str | None = None,
         out_type: str = 'maps',
     ) -> None:
-        check_choice('out_type', out_type, ('maps', 'cls'))
+        check_choice('out_type', out_type, ('maps', 'cls', 'mean'))
         check_choice('drop_path_mode', drop_path_mode, ('linear', 'constant'))
-        vit = build_vit(arch, img_size, drop_path_rate, attention)
+        vit = build_vit(arch, img_size, drop_path_rate, attention, arch_changes)
         if drop_path_mode == 'constant':
             set_constant_drop_path(vit, drop_path_rate)
         place_windows(vit, window, global_blocks)
+        add_extra_layer(vit, extra_layer)
         BaseModule.__init__(self, init_cfg)
         # This module becomes the model that timm built: parameters, parts and settings. Holding
         # it as a child instead would put a prefix before every key.
@@ -130,8 +140,8 @@ class ViTCB(VisionTransformer, BaseModule):
 
         depth = len(self.blocks)
         self.out_type = out_type
-        if out_type == 'cls':
-            if not self.has_class_token:
+        if out_type != 'maps':
+            if out_type == 'cls' and not self.has_class_token:
                 raise UserError("out_type='cls' needs a class token, and this model has none.")
             out_indices, pyramid, norm_out = (depth - 1,), False, True
         self.out_indices = resolve_indices('out_indices', out_indices, depth)
@@ -269,7 +279,7 @@ class ViTCB(VisionTransformer, BaseModule):
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
         """Compute one (B, embed_dims, h, w) map per index of ``out_indices`` from (B, 3, H, W).
 
-        With ``out_type='cls'``: the class token instead, (B, embed_dims).
+        With ``out_type='cls'`` or 'mean': the class or mean token instead, (B, embed_dims).
         """
         x = self.patch_embed(images)
         batch, height, width, channels = x.shape
@@ -285,6 +295,8 @@ class ViTCB(VisionTransformer, BaseModule):
             if i in self.out_indices and self.out_type == 'maps':
                 tokens = (self.norm(x) if self.norm_out else x)[:, self.num_prefix_tokens :]
                 maps[i] = tokens.transpose(1, 2).reshape(batch, channels, height, width)
+        if self.out_type == 'mean':
+            return (self.norm(x.mean(dim=1)),)
         if self.out_type == 'cls':
             tokens = self.norm(x)[:, : 2 if hasattr(self, 'dist_token') else 1].unbind(dim=1)
             return (tokens if len(tokens) > 1 else tokens[0],)

@@ -23,6 +23,7 @@ def build_vit(
     img_size: int | Sequence[int] | None,
     drop_path_rate: float,
     attention: str | Mapping[str, Any] | None = None,
+    changes: Mapping[str, Any] | None = None,
 ) -> VisionTransformer:
     """Build the ViT of `build_timm_vit` with the requested attention.
 
@@ -33,8 +34,10 @@ def build_vit(
         attention: None is timm's. 'uniform_a', 'uniform_b' and 'uniform_c' have one uniform head
             (see `uniform_attention`); 'R', 'W', 'G' and their sums, or a dict of `SparsePattern`'s
             attributes, are sparse.
+        changes: As in `build_timm_vit`.
     """
-    vit = build_timm_vit(arch, img_size, drop_path_rate)
+    changes = dict(changes or {})
+    vit = build_timm_vit(arch, img_size, drop_path_rate, **changes)
     if attention is None:
         return vit
     kind = attention if isinstance(attention, str) else 'R+W+G'
@@ -46,10 +49,15 @@ def build_vit(
             first = vit.blocks[0].attn
             heads = first.num_heads + more
             width = heads * (vit.embed_dim // first.num_heads)
-            vit = build_timm_vit(arch, img_size, drop_path_rate, embed_dim=width, num_heads=heads)
+            changes |= dict(embed_dim=width, num_heads=heads)
+            vit = build_timm_vit(arch, img_size, drop_path_rate, **changes)
         _make_uniform(vit, restore)
         return vit
     pattern = SparsePattern.read(attention)
+    if pattern.added_tokens:
+        count = pattern.added_tokens + vit.num_reg_tokens
+        changes |= dict(reg_tokens=count)
+        vit = build_timm_vit(arch, img_size, drop_path_rate, **changes)
     grid = TokenGrid(vit.patch_embed, vit.num_prefix_tokens)
     for i, block in enumerate(vit.blocks):
         block.attn = SparseAttention(block.attn, pattern, grid, layer=i)

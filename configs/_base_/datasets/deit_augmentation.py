@@ -36,8 +36,9 @@ train_loader = dict(
 test_loader = dict(
     batch_size=128, persistent_workers=True, sampler=dict(type='DefaultSampler', shuffle=False)
 )
-val_evaluator = dict(type='Accuracy', topk=(1, 5))
-test_evaluator = val_evaluator
+test_evaluator = dict(type='Accuracy', topk=(1, 5))
+# The loss is for the curves of a run: tools/plot_curves.py.
+val_evaluator = [test_evaluator, dict(type='ValidationLoss')]
 visualizer = dict(
     type='UniversalVisualizer', vis_backends=[dict(type='LocalVisBackend')], name='visualizer'
 )
