@@ -16,7 +16,9 @@ from cb_mm.models import ViTCB
 
 #: Those of classification are in test_pretraining_configs.py: they need mmpretrain.
 CLASSIFIERS = [
-    file.stem for name in ('imagenet', 'cifar100') for file in (CONFIGS / name).glob('*.py')
+    file.stem
+    for name in ('imagenet', 'cifar100', 'distillation', 'hosts')
+    for file in (CONFIGS / name).glob('*.py')
 ]
 #: Their models are built in test_modern_backbones.py.
 MODERN = sorted(file.stem for file in (CONFIGS / 'modern').glob('*.py'))
@@ -50,7 +52,7 @@ def test_the_count():
     """So that a test over all configs cannot pass by finding none."""
     assert set(LEAVES) == {*UPERNET, *MASK_RCNN, *TIMM, *DEMOS}
     assert len(LEAVES) == 9 + 6 + 3 + 2
-    assert len(CLASSIFIERS) == 9 + 2
+    assert len(CLASSIFIERS) == 9 + 2 + 9 + 12
     assert len(MODERN) == 4 + 5
 
 
