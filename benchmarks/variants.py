@@ -110,7 +110,7 @@ def measure(name: str) -> dict:
         model = ViTCB(**options)
         heads = 2 if 'distilled' in name else 1
         classifier = 1000 * (model.embed_dim + 1) * heads
-        plain, scaled = count(model), count(ViTCB(**options, broadcast='cb_s'))
+        plain, scaled = count(model), count(ViTCB(**options, broadcast='cb_s', layers='upper'))
         host = ViTCB(**options, broadcast='cb')
         layers = f'{len(host.broadcast_layers)} of 12'
         work_of = [model, host]
@@ -120,7 +120,7 @@ def measure(name: str) -> dict:
         options = {'model_name': model_name, 'pyramid': False}
         plain, classifier = count(whole), 0
         host = TimmCB(**options, broadcast='cb')
-        scaled = plain + count(TimmCB(**options, broadcast='cb_s')) - count(host)
+        scaled = plain + count(TimmCB(**options, broadcast='cb_s', layers='upper')) - count(host)
         layers = f'{len(host.broadcast_layers)} of {host.depth}'
         work_of = [whole, host]
     elif name == 'PVT-S':
@@ -132,7 +132,7 @@ def measure(name: str) -> dict:
         paper = (None, None, '76.7, CB 77.3')
         model, host, other = build(), build(), build()
         added = add_context_broadcast(host)
-        add_context_broadcast(other, 'cb_s')
+        add_context_broadcast(other, 'cb_s', 'upper')
         plain, scaled, classifier = count(model), count(other), 1000 * 513
         layers = f'{len(added.names)} of {added.found}'
         work_of = [model, host]
@@ -175,7 +175,7 @@ def measure_vilt() -> dict:
     plain = count(model)
     with torch.no_grad():
         work = count_multiplications(lambda: model(**batch))
-        added = add_context_broadcast(model, 'cb_s', tokens='both')
+        added = add_context_broadcast(model, 'cb_s', 'upper', tokens='both')
         extra = averaged_numbers(model, lambda: model(**batch))
     return {
         'system': 'ViLT-B/32',

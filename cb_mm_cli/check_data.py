@@ -7,6 +7,7 @@ Examples:
   python tools/check_data.py --dataset coco data/coco --split val2017 --json problems.json
   python tools/check_data.py --dataset ade20k data/mine --num-classes 12
   python tools/check_data.py --dataset imagenet data/imagenet --quick
+  python tools/check_data.py --dataset vqav2 data/vqav2 --quick
 
 The full check decodes every file. The quick one reads all names and a few files; training and
 testing do it by themselves before they start.
@@ -28,6 +29,7 @@ SPLITS = {
     'ade20k': ('training', 'validation'),
     'coco': ('train2017', 'val2017'),
     'imagenet': ('train', 'val'),
+    'vqav2': ('train2014', 'val2014'),
 }
 
 

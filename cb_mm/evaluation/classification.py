@@ -12,12 +12,15 @@ open_mmpretrain()
 from ..datasets.cifar import CIFAR100Images  # noqa: E402  (mmpretrain must be open by now)
 from ..datasets.class_folders import ClassFolders  # noqa: E402
 from ..datasets.samplers.repeated_augmentation import ReplayRepeatSampler  # noqa: E402
+from ..models.distillation import DistilledClassifier, DistilledClsHead  # noqa: E402
 from .label_set_accuracy import LabelSetAccuracy  # noqa: E402
 from .validation_loss import ValidationLoss  # noqa: E402
 
 __all__ = [
     'CIFAR100Images',
     'ClassFolders',
+    'DistilledClassifier',
+    'DistilledClsHead',
     'LabelSetAccuracy',
     'ReplayRepeatSampler',
     'ValidationLoss',

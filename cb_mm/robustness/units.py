@@ -15,7 +15,7 @@ _FRACTIONS = {
 }  # fmt: skip
 #: Classes whose ``compute_metrics`` returns per cent.
 _PERCENT = {
-    'mmdet.CocoPanopticMetric', 'mmdet.SemSegMetric', 'mmpretrain.Accuracy',
+    'cb_mm.VQAv2Accuracy', 'mmdet.CocoPanopticMetric', 'mmdet.SemSegMetric', 'mmpretrain.Accuracy',
     'mmpretrain.AveragePrecision', 'mmpretrain.MultiLabelMetric',
     'mmpretrain.RetrievalAveragePrecision', 'mmpretrain.RetrievalRecall',
     'mmpretrain.SingleLabelMetric', 'mmpretrain.VQAAcc', 'mmseg.IoUMetric',
@@ -38,7 +38,8 @@ def in_percent(metric: Any, figures: dict[str, float]) -> tuple[dict[str, float]
     known = kind in _FRACTIONS or kind in _PERCENT
     values, units = {}, {}
     for name, value in figures.items():
-        counted = 'support' in name.split('/')[-1]  # the number of samples of a class
+        # The number of samples of a class, or of questions without public answers.
+        counted = any(word in name.split('/')[-1] for word in ('support', 'questions'))
         units[name] = PERCENT if known and not counted else None
         values[name] = value * factor if units[name] else value
         if kind in _FRACTIONS and value == -1:  # of COCO: there is no such object

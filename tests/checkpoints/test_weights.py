@@ -206,7 +206,9 @@ def test_layout(real, trunk, tmp_path, name):
 
 def test_report_names_what_is_left_out(real, tmp_path):
     content = {'model': {**real, 'blocks.0.attn.relative': torch.zeros(2)}}
-    model, report = load(content, tmp_path / 'a.pth', broadcast='cb_s', pyramid=True)
+    model, report = load(
+        content, tmp_path / 'a.pth', broadcast='cb_s', layers='upper', pyramid=True
+    )
     assert set(report.expected_unexpected) == {'head.weight', 'head.bias'}
     assert report.unexpected == ('blocks.0.attn.relative',)
     scales = [key for key in report.expected_missing if 'broadcast' in key]
@@ -236,9 +238,11 @@ def test_parts_of_a_segmentor_are_counted(real, tmp_path):
 
 
 def test_own_checkpoint_brings_scales_and_pyramid(tmp_path):
-    source = ViTCB('tiny', broadcast='cb_s', scale_init=0.5)
+    source = ViTCB('tiny', broadcast='cb_s', layers='upper', scale_init=0.5)
     content = {'state_dict': prefixed(source.state_dict(), 'backbone.')}
-    model, report = load(content, tmp_path / 'a.pth', broadcast='cb_s', pyramid=True)
+    model, report = load(
+        content, tmp_path / 'a.pth', broadcast='cb_s', layers='upper', pyramid=True
+    )
     assert report.loaded == report.total
     assert_same(model, source.state_dict())
 

@@ -33,7 +33,9 @@ class Model(nn.Module):
 def vit(**options) -> ViTCB:
     arch = {'embed_dim': 24, 'depth': 4, 'num_heads': 2, 'img_size': 32, 'reg_tokens': 2,
             'init_values': 0.1}  # fmt: skip
-    return ViTCB(arch, **{'broadcast': 'cb_s', 'out_indices': (0, 1, 2, 3), **options})
+    return ViTCB(
+        arch, **{'broadcast': 'cb_s', 'layers': 'upper', 'out_indices': (0, 1, 2, 3), **options}
+    )
 
 
 def build(model: nn.Module, wrapper: str = 'OptimWrapper', optimizer=None, **paramwise):

@@ -129,7 +129,7 @@ def test_scales_have_clear_names_start_at_zero_and_train():
 
 def test_copies_and_pickles_stay_whole():
     model = small_vit()
-    add_context_broadcast(model, 'cb_s', scale_init=0.5)
+    add_context_broadcast(model, 'cb_s', 'upper', scale_init=0.5)
     x = seeded(1, 3, 32, 32)
     for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         assert torch.equal(twin(x), model(x))
@@ -340,7 +340,7 @@ def twice(model: nn.Module) -> None:
         (lambda: add_context_broadcast(small_vit(), tokens='pictures'), "tokens='pictures'"),
         (lambda: twice(small_vit()), 'blocks.2.mlp already broadcasts'),
         (
-            lambda: add_context_broadcast(small_vit(), 'cb_s', pattern='blocks.*.norm2'),
+            lambda: add_context_broadcast(small_vit(), 'cb_s', 'upper', pattern='blocks.*.norm2'),
             'blocks.2.norm2 is not known',
         ),
     ],

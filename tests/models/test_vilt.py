@@ -56,7 +56,7 @@ def spy(model: nn.Module, name: str) -> dict[str, Tensor]:
 @pytest.mark.parametrize('tokens', ['image', 'text', 'both'])
 def test_mean_of_the_real_tokens_goes_to_the_chosen_ones(tokens):
     model = vilt()
-    added = add_context_broadcast(model, 'cb_s', tokens=tokens, scale_init=0.7)
+    added = add_context_broadcast(model, 'cb_s', 'upper', tokens=tokens, scale_init=0.7)
     assert added.names == tuple(f'vilt.encoder.layer.{i}.output.dropout' for i in (2, 3))
     seen = spy(model, added.names[0])
     run(model)
@@ -78,7 +78,7 @@ def test_trains_a_step_and_goes_again(tokens):
     model = vilt()
     with torch.no_grad():
         plain, keys = run(model), list(model.state_dict())
-        added = add_context_broadcast(model, 'cb_s', tokens=tokens)
+        added = add_context_broadcast(model, 'cb_s', 'upper', tokens=tokens)
         assert torch.equal(run(model), plain)  # the scales start at zero
     model.train()
     optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
@@ -100,7 +100,7 @@ def test_trains_a_step_and_goes_again(tokens):
 
 def test_a_copy_has_its_own_modalities():
     model = vilt()
-    add_context_broadcast(model, 'cb_s', tokens='text', scale_init=0.7)
+    add_context_broadcast(model, 'cb_s', 'upper', tokens='text', scale_init=0.7)
     with torch.no_grad():
         twin = copy.deepcopy(model)
         assert torch.equal(run(twin), run(model))

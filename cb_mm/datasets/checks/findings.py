@@ -130,6 +130,8 @@ KINDS: dict[str, Kind] = {
     ),
     'image-empty': Kind('note', 'image without annotations', 'nothing: training leaves it out'),
     'image-unlisted': Kind('note', 'image that no record lists', 'nothing: it is not used'),
+    # VQAv2
+    'answer-missing': Kind('error', 'question without answers', 'unpack the annotations again'),
     # COCO: annotations
     'unknown-image': Kind('error', 'annotation of an unknown image', 'remove it, or add the image'),
     'unknown-category': Kind('error', 'annotation of an unknown category', 'add the category'),

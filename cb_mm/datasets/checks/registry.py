@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import UserError, did_you_mean
-from . import ade20k, coco, imagenet
+from . import ade20k, coco, imagenet, vqa
 from .ade20k import check_ade20k
 from .coco import check_coco
 from .findings import KINDS, Problem, Report, require_valid
 from .imagenet import check_imagenet
+from .vqa import check_vqav2
 
 __all__ = [
     'CHECKS',
@@ -25,6 +26,7 @@ __all__ = [
     'check_coco',
     'check_configured',
     'check_imagenet',
+    'check_vqav2',
     'require_valid',
 ]
 
@@ -73,6 +75,12 @@ def _imagenet_part(dataset: Mapping[str, Any]) -> str | None:
     return prefix.get('img_path', '') if isinstance(prefix, Mapping) else prefix
 
 
+def _vqa_part(dataset: Mapping[str, Any]) -> str | None:
+    split = dataset.get('split', 'train2014')
+    elsewhere = any(_folders(dataset).values()) or not isinstance(split, str)
+    return None if elsewhere else split
+
+
 #: name -> its entry
 CHECKS: dict[str, DatasetCheck] = {
     entry.name: entry
@@ -105,6 +113,14 @@ CHECKS: dict[str, DatasetCheck] = {
                 'num_classes': (model.get('head') or {}).get('num_classes'),
                 'labels': dataset.get('labels', 'auto'),
             },
+        ),
+        DatasetCheck(
+            name='vqav2',
+            type='VQAv2Dataset',
+            splits=vqa.SPLITS,
+            run=check_vqav2,
+            part_of=_vqa_part,
+            options_of=lambda dataset, model: {},
         ),
     )
 }

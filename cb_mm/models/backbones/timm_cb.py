@@ -67,6 +67,9 @@ class TimmCB(BaseModule):
         prefix_in_mean: Whether class, distillation and register tokens take part in CB's mean.
         pyramid_norm_cfg: Norm in the pyramid; BN by default.
         model_kwargs: Further arguments for timm's model.
+        out_type: 'maps', or 'cls' for classification: what the model itself classifies from, its
+            class token or the mean of its tokens, as a tuple of one (B, C) tensor.
+            ``out_indices``, ``pyramid`` and ``norm_out`` are ignored then.
 
     Attributes:
         out_channels: Channels of every map.
@@ -95,8 +98,13 @@ class TimmCB(BaseModule):
         prefix_in_mean: bool = True,
         pyramid_norm_cfg: dict | None = None,
         model_kwargs: Mapping[str, Any] | None = None,
+        out_type: str = 'maps',
     ) -> None:
         super().__init__(init_cfg)
+        check_choice('out_type', out_type, ('maps', 'cls'))
+        self.out_type = out_type
+        if out_type == 'cls':
+            out_indices, pyramid, norm_out = (-1,), False, False
         self.model_name = model_name
         self.model = build_timm_model(model_name, img_size, drop_path_rate, model_kwargs)
         self.fixed_size = fixed_size(self.model)
@@ -254,7 +262,10 @@ class TimmCB(BaseModule):
         return state_dict
 
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
-        """Compute one (B, C, h, w) map for each of ``out_indices`` from images (B, 3, H, W)."""
+        """Compute one (B, C, h, w) map for each of ``out_indices`` from images (B, 3, H, W).
+
+        With ``out_type='cls'``: what the model classifies from instead, (B, C).
+        """
         size = tuple(images.shape[-2:])
         if self.fixed_size is not None and size != self.fixed_size:
             height, width = self.fixed_size
@@ -263,6 +274,9 @@ class TimmCB(BaseModule):
                 f'{size[0]} x {size[1]}. Set img_size to the size of the training crops, and '
                 f"test_cfg=dict(mode='slide', crop_size=({height}, {width}), stride=...)."
             )
+        if self.out_type == 'cls':
+            tokens = self.model.forward_features(images)
+            return (self.model.forward_head(tokens, pre_logits=True),)
         wanted = sorted(set(self.out_indices))
         found = self.model.forward_intermediates(
             images, indices=wanted, stop_early=True, output_fmt='NCHW', intermediates_only=True

@@ -18,13 +18,15 @@ from ..broadcast.insert import add_context_broadcast
 @MODELS.register_module(name='WithCB')
 def with_broadcast(
     backbone: dict,
-    broadcast: str = 'cb',
+    broadcast: str | None = 'cb',
     layers: str | Iterable[int] | None = None,
     pattern: str | None = None,
     init_cfg: dict | list[dict] | None = None,
     **options: Any,
 ) -> nn.Module:
     r"""Build a backbone and add CB to it. The result is that backbone, with its own keys.
+
+    Its maps become a tuple, which mmpretrain's necks ask for; mmdet's PVT returns a list.
 
     The PVT-S of the first version, which timm does not have, in a segmentor of mmseg::
 
@@ -35,7 +37,7 @@ def with_broadcast(
 
     Args:
         backbone: Config of the backbone; a name such as 'mmdet.X' is found from mmseg too.
-        broadcast: As in `add_context_broadcast`, and so are the following.
+        broadcast: As in `add_context_broadcast`, and so are the following; None: no CB.
         layers: Which of the MLPs. None: all for CB_S, the upper half for the others.
         pattern: Names of the modules, as a glob; or, after 're:', a regular expression.
         init_cfg: Weights of the backbone, in its own way; instead of one in ``backbone``.
@@ -50,6 +52,9 @@ def with_broadcast(
     if init_cfg is not None:
         backbone = {**backbone, 'init_cfg': init_cfg}
     model = MODELS.build(backbone)
+    model.register_forward_hook(_as_tuple)
+    if broadcast is None:
+        return model
     chosen: str | re.Pattern | None = pattern
     if isinstance(pattern, str) and pattern.startswith('re:'):
         chosen = re.compile(pattern.removeprefix('re:'))
@@ -58,3 +63,7 @@ def with_broadcast(
     model.broadcast, model.position = broadcast, f'{options.get("where", "output")} of the MLPs'
     model.broadcast_layers = tuple(sorted(set(resolve_layers(layers, added.found, broadcast))))
     return model
+
+
+def _as_tuple(module: nn.Module, args: tuple, output: Any) -> Any:
+    return tuple(output) if isinstance(output, list) else output

@@ -79,6 +79,7 @@ def add_context_broadcast(
     *,
     where: str = 'output',
     tokens: slice | str | None = None,
+    padding_in_mean: bool = False,
     channels_first: bool | None = None,
     skip_tokens: int = 0,
     scale_init: float = 0.0,
@@ -97,9 +98,8 @@ def add_context_broadcast(
             timm's, torchvision's, OpenMMLab's, torch's and Hugging Face's (BERT-like) layers.
         where: 'output' changes what the modules return, 'input' what they get.
         tokens: The tokens of a sequence that take part, a slice: only they contribute to the mean
-            and receive it. For a ViLT, 'image', 'text' or 'both'; padding then stays out of the
-            mean.
-            None: all.
+            and receive it. For a ViLT, 'image', 'text' or 'both'. None: all.
+        padding_in_mean: Let a ViLT's padding count in the mean too; by default it stays out.
         channels_first: None finds it by the width of the module's last layer; where the shape fits
             both ways, a convolution's map has its channels first, everything else last.
         skip_tokens: Tokens at the start that stay out of the mean but receive it.
@@ -144,7 +144,9 @@ def add_context_broadcast(
         if reference is not None:
             module.to(reference.device)
         module.train(host.training)
-        module.layout = TokenLayout(name, width, channels_first, conv, tokens, modalities)
+        module.layout = TokenLayout(
+            name, width, channels_first, conv, tokens, modalities, padding_in_mean
+        )
         host.add_module('broadcast', module)
         if where == 'input':
             host.register_forward_pre_hook(_change_input)

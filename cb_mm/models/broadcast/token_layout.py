@@ -73,6 +73,7 @@ class TokenLayout:
         convolution: Whether a convolution is the last layer before.
         tokens: The tokens that take part: a slice, a name in `MODALITIES`, or None for all.
         modalities: What tells the places of the modalities.
+        padding_in_mean: Whether tokens that are padding count in the mean.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class TokenLayout:
         convolution: bool = False,
         tokens: slice | str | None = None,
         modalities: Modalities | None = None,
+        padding_in_mean: bool = False,
     ) -> None:
         self.where = where
         self.width = width
@@ -90,6 +92,7 @@ class TokenLayout:
         self.convolution = convolution
         self.tokens = tokens
         self.modalities = modalities
+        self.padding_in_mean = padding_in_mean
 
     def apply(self, broadcast: ContextBroadcast, x: Any) -> Tensor:
         """Return ``x`` after ``broadcast``, in the shape and layout of ``x``."""
@@ -134,7 +137,7 @@ class TokenLayout:
         if isinstance(span, str):
             assert self.modalities is not None  # a name is taken only with them
             span, real = self.modalities.span(span), self.modalities.real
-            real = None if real is None else real[:, span]
+            real = None if real is None or self.padding_in_mean else real[:, span]
         start, stop, step = span.indices(x.shape[1])
         if step != 1 or start >= stop:
             raise UserError(f'tokens={span} chooses none of the {x.shape[1]} tokens in a row.')

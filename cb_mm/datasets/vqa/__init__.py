@@ -1,0 +1,1 @@
+"""Visual question answering: questions, answers and images of VQAv2."""

@@ -1,0 +1,65 @@
+"""The files of VQAv2's release, by the names that they have there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ...errors import MissingFile, UserError
+
+#: Parts with answers, and those without, whose images are COCO's test images.
+SPLITS = ('train2014', 'val2014')
+TEST_SPLITS = ('test-dev2015', 'test2015')
+RELEASE = (
+    'Get the questions and annotations of v2 from https://visualqa.org/download.html and unpack '
+    'them in the data root.'
+)
+
+
+def questions_file(split: str) -> str:
+    """Return the name of the questions of a part."""
+    return f'v2_OpenEnded_mscoco_{split}_questions.json'
+
+
+def annotations_file(split: str) -> str:
+    """Return the name of the answers of a part."""
+    return f'v2_mscoco_{split}_annotations.json'
+
+
+def image_file(split: str, image_id: int) -> str:
+    """Return the path of an image below the folder of the images."""
+    part = 'test2015' if split in TEST_SPLITS else split
+    return f'{part}/COCO_{part}_{image_id:012d}.jpg'
+
+
+def read_records(root: str | Path, name: str, section: str) -> list[dict[str, Any]]:
+    """Return the records of one file of the release.
+
+    Args:
+        root: The data root.
+        name: The file.
+        section: The key of the list, 'questions' or 'annotations'.
+
+    Raises:
+        UserError: The file is missing or has something else in it.
+    """
+    path = Path(root) / name
+    if not path.is_file():
+        raise MissingFile(f'{path} does not exist. {RELEASE}')
+    try:
+        content = json.loads(path.read_text(encoding='utf-8'))
+    except ValueError as error:
+        raise UserError(f'{path} is not JSON: {error}. {RELEASE}') from error
+    records = content.get(section) if isinstance(content, dict) else None
+    if not isinstance(records, list) or not all(isinstance(one, dict) for one in records):
+        raise UserError(f'{path} has no list "{section}". {RELEASE}')
+    needed = {
+        'questions': ('question_id', 'image_id', 'question'),
+        'annotations': ('question_id', 'answers', 'multiple_choice_answer'),
+    }[section]
+    for place, record in enumerate(records):
+        missing = [key for key in needed if key not in record]
+        if missing:
+            raise UserError(f'{path}: record {place} of "{section}" has no "{missing[0]}".')
+    return records
