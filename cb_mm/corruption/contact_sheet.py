@@ -93,7 +93,9 @@ def lay_out(
             smaller, in which noise and fine blur are hardly seen.
         frost_pictures: folder with photographs of frost; without it the ice is drawn.
     """
-    ice = {} if frost_pictures is None else {'pictures': FrostPictures(frost_pictures)}
+    ice: dict[str, Any] = (
+        {} if frost_pictures is None else {'pictures': FrostPictures(frost_pictures)}
+    )
     rows: dict[str, list[Cell]] = {}
     for cell in cells:
         if cell.name != CLEAN:

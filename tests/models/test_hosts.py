@@ -6,6 +6,7 @@ import pytest
 import timm
 import torch
 from mmengine.registry import MODELS, init_default_scope
+from tiny_imagenet import small_steps, write_imagenet
 from tool import config_file
 
 pytest.importorskip('mmpretrain', reason='classification needs mmpretrain')
@@ -13,7 +14,9 @@ pytest.importorskip('mmpretrain', reason='classification needs mmpretrain')
 from mmpretrain.structures import DataSample
 
 import cb_mm.evaluation.classification  # noqa: F401  (importing registers)
+from cb_mm.checkpoints.read import read_checkpoint
 from cb_mm.config.loading import load_config
+from cb_mm.engine.training import TrainOptions, train
 from cb_mm.models import TimmCB
 from cb_mm.models.backbones.with_cb import with_broadcast
 
@@ -49,7 +52,7 @@ def test_configs(name):
     ('name', 'options'),
     [
         ('pit_ti_224', {}),
-        ('mixer_s32_224', {'num_blocks': 1}),
+        ('mixer_s32_224', {}),
         ('pvt_v2_b0', {}),
         ('localvit_tiny_patch16_224', {'depth': 2}),
         ('swin_tiny_patch4_window7_224', {'depths': (1, 1, 1, 1)}),
@@ -81,3 +84,26 @@ def test_pvt_of_mmdet_is_a_classifier():
     assert all(p.grad is not None for p in model.parameters())
     plain = dict(type='mmdet.PyramidVisionTransformer', num_layers=[1] * 4, embed_dims=8)
     assert type(with_broadcast(plain, None)(torch.randn(1, 3, 64, 64))) is tuple
+
+
+@pytest.mark.parametrize('name', ['pit_ti_224', 'pvt_v2_b0', 'mixer_s32_224'])
+def test_every_parameter_that_trains_gets_a_gradient(name):
+    """Else DistributedDataParallel would stop."""
+    host = TimmCB(name, broadcast='cb_s', out_type='cls').train()
+    host(torch.randn(2, 3, 224, 224))[0].square().sum().backward()
+    assert all(p.grad is not None for p in host.parameters() if p.requires_grad)
+    assert all(p.requires_grad for p in host.parameters())
+
+
+@pytest.mark.slow
+def test_a_host_trains_with_our_tools(tmp_path):
+    data = write_imagenet(tmp_path / 'imagenet')
+    options = [one for one in small_steps() if 'img_size' not in one]
+    config = str(config_file('imagenet_pvtv2_b1_cb'))
+    train(
+        TrainOptions(
+            config, data_root=str(data), work_dir=str(tmp_path / 'work'), cfg_options=options
+        )
+    )
+    record = read_checkpoint(tmp_path / 'work' / 'epoch_1.pth')['meta']['cb_mm']
+    assert (record['broadcast'], record['layers']) == ('cb', [4, 5, 6, 7])
