@@ -52,6 +52,12 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
+def command(recipe: str, options: tuple[str, ...]) -> str:
+    """Return the full-scale command of a row."""
+    words = [f'python tools/train.py configs/imagenet/{recipe}.py --data-root DIR']
+    return ' '.join([*words, *(['--cfg-options', *options] if options else [])])
+
+
 def run(options: dict) -> None:
     """Print the commands, or train and print the table."""
     form, only_commands = options.pop('format'), options.pop('commands')
@@ -59,7 +65,7 @@ def run(options: dict) -> None:
         from cb_mm.apis.ablations import ABLATIONS
 
         for row in ABLATIONS[options['name']].rows:
-            print(row.command())
+            print(command(row.recipe, row.options))
         return
     from cb_mm.apis import run_ablation
 

@@ -20,6 +20,8 @@ COMMANDS = {
     'export': ('export_onnx', 'export a trained segmentor to ONNX'),
     'benchmark': ('benchmark', 'measure parameters, time and memory of models'),
     'ablation': ('ablation', 'run an ablation of the paper, its table beside ours'),
+    'curves': ('plot_curves', 'draw the loss and accuracy curves of training runs'),
+    'softmax-gradient': ('softmax_gradient', 'measure how steep softmax is on attention rows'),
     'share': ('share', 'share a trained model on the Hugging Face Hub, or fetch one'),
     'configs': ('configs', 'list the recipes, copy one'),
     'doctor': ('doctor', 'say what is installed, and whether it fits together'),

@@ -21,6 +21,8 @@ _COMMANDS = {
     'export_onnx': 'export',
     'make_scenes': 'scenes',
     'draw_patterns': 'patterns',
+    'plot_curves': 'curves',
+    'softmax_gradient': 'softmax-gradient',
 }
 
 

@@ -17,11 +17,13 @@ if TYPE_CHECKING:
         visualize_attention,
     )
     from .benchmarking import BenchmarkReport, benchmark
+    from .curves import plot_curves
     from .gpu_check.checking import GpuReport, check_gpu
     from .onnx import OnnxExport, export_onnx
     from .prediction import Prediction, Predictions, predict
     from .robustness import RobustnessReport, evaluate_robustness
     from .sharing import SharedModel, load_from_hub, push_to_hub
+    from .softmax import softmax_gradient
     from .training import TrainingRun, train
 
 #: Where each name comes from; imported on demand, so that one function does not wait for all.
@@ -43,9 +45,11 @@ _HOMES = {
     'evaluate_robustness': 'robustness',
     'export_onnx': 'onnx',
     'load_from_hub': 'sharing',
+    'plot_curves': 'curves',
     'predict': 'prediction',
     'push_to_hub': 'sharing',
     'run_ablation': 'ablation',
+    'softmax_gradient': 'softmax',
     'train': 'training',
     'visualize_attention': 'attention',
 }
@@ -68,9 +72,11 @@ __all__ = [
     'evaluate_robustness',
     'export_onnx',
     'load_from_hub',
+    'plot_curves',
     'predict',
     'push_to_hub',
     'run_ablation',
+    'softmax_gradient',
     'train',
     'visualize_attention',
 ]

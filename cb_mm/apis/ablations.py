@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 _WIDTHS = {'tiny': 192, 'small': 384, 'base': 768}
 _SHORT = {'tiny': 'ti', 'small': 's', 'base': 'b'}
@@ -15,7 +16,7 @@ class Row:
 
     Attributes:
         label: Its name in the table.
-        options: Changes to any config, as ``--cfg-options`` takes them.
+        options: Changes to any config, as ``cfg_options`` of `train` takes them.
         recipe: The config of the full-scale run.
         arch: Size of the model, where the rows of an ablation differ in it.
         paper: The paper's figures: 'top1', 'top5', 'parameters' (M).
@@ -40,11 +41,6 @@ class Row:
         size = [f'model.backbone.arch={self.arch}', f'model.head.in_channels={_WIDTHS[self.arch]}']
         return [*size, *self.options]
 
-    def command(self) -> str:
-        """Return the full-scale command."""
-        words = [f'python tools/train.py configs/imagenet/{self.recipe}.py --data-root DIR']
-        return ' '.join([*words, *(['--cfg-options', *self.options] if self.options else [])])
-
 
 @dataclass(frozen=True)
 class Ablation:
@@ -60,14 +56,16 @@ def _row(
     paper: Mapping[str, float] | float,
     size: str = 'small',
     several: bool = False,
-    **backbone: object,
+    **backbone: Any,
 ) -> Row:
-    """Make a row; ``backbone`` are the options of ViTCB that differ from the plain one."""
+    """Make a row; ``backbone`` are the options of ViTCB that differ, '__' for '.'."""
     ours = bool(backbone.get('broadcast') or backbone.get('attention'))
     recipe = f'imagenet_vit_{_SHORT[size]}{"_cb" if ours else ""}'
     if ours:  # the recipe has CB in the upper layers
         backbone = {'broadcast': None, **backbone}
-    options = tuple(f'model.backbone.{key}={value}' for key, value in backbone.items())
+    options = tuple(
+        f'model.backbone.{key.replace("__", ".")}={value}' for key, value in backbone.items()
+    )
     figures = paper if isinstance(paper, Mapping) else {'top1': paper}
     return Row(label, options, recipe, size if several else None, figures)
 
@@ -179,10 +177,10 @@ ABLATIONS = {
             row
             for heads in HEADS
             for row in (
-                _row(f'{heads} heads', {}, 'tiny', **{'arch_changes.num_heads': heads}),
+                _row(f'{heads} heads', {}, 'tiny', arch_changes__num_heads=heads),
                 _row(
                     f'{heads} heads + CB', {}, 'tiny', broadcast='cb',
-                    **{'arch_changes.num_heads': heads},
+                    arch_changes__num_heads=heads,
                 ),
             )
         ),
@@ -191,11 +189,11 @@ ABLATIONS = {
     'figure3': Ablation(
         'Figure 3: one extra layer behind an eight-layer ViT-S',
         tuple(
-            _row(label, {}, **{'arch_changes.depth': 8}, **extra)
-            for label, extra in (
-                ('8 layers', {}),
-                ('8 layers + MSA', {'extra_layer': 'attn'}),
-                ('8 layers + MLP', {'extra_layer': 'mlp'}),
+            row
+            for row in (
+                _row('8 layers', {}, arch_changes__depth=8),
+                _row('8 layers + MSA', {}, arch_changes__depth=8, extra_layer='attn'),
+                _row('8 layers + MLP', {}, arch_changes__depth=8, extra_layer='mlp'),
             )
         ),
         'The size is not stated: ViT-S. The extra MLP has ratio 2, so that both extra layers add '

@@ -17,7 +17,7 @@ from cb_mm.apis.ablations import ABLATIONS, HEADS
 from cb_mm.config.loading import load_config
 from cb_mm.engine.head_width import follow_uniform_head
 from cb_mm.errors import UserError
-from cb_mm_cli.ablation import NAMES
+from cb_mm_cli.ablation import NAMES, command
 
 ROWS = {f'{name}-{row.label}': row for name, one in ABLATIONS.items() for row in one.rows}
 #: Sets every model to two narrow layers; the rows' own options still apply.
@@ -123,7 +123,7 @@ def test_full_scale_commands(capsys):
     for one in ABLATIONS.values():
         assert one.title in page
         for row in one.rows:
-            assert row.command() in page, row.label
+            assert command(row.recipe, row.options) in page, row.label
             assert (CONFIGS / 'imagenet' / f'{row.recipe}.py').is_file()
 
 

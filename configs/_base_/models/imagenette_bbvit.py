@@ -22,6 +22,7 @@ model = dict(
             per_head=True,
             redraw=True,
             projection=False,
+            queries='R+W+G',  # all
         ),
     )
 )

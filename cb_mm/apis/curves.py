@@ -1,0 +1,139 @@
+"""Curves of training runs, from the logs that mmengine writes: loss, evaluation loss, accuracy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UserError
+from ..fileio.figures import new_figure, save_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+#: Okabe and Ito's colours, which colour-blind readers can tell apart.
+_COLOURS = ('#0072B2', '#D55E00', '#009E73', '#CC79A7', '#E69F00', '#56B4E9')
+_STYLE: dict[Any, Any] = {
+    'font.size': 9, 'axes.spines.top': False, 'axes.spines.right': False, 'axes.grid': True,
+    'grid.color': '#dddddd', 'axes.axisbelow': True, 'legend.frameon': False,
+}  # fmt: skip
+_OF_THE_CLOCK = {'time', 'data_time', 'memory', 'step', 'iter', 'epoch', 'lr', 'base_lr'}
+_TITLES = {
+    'loss': 'training loss',
+    'validation/loss': 'evaluation loss',
+    'accuracy/top1': 'top-1 accuracy, %',
+    'accuracy/top5': 'top-5 accuracy, %',
+}
+
+
+@dataclass(frozen=True)
+class Curves:
+    """The curves of one run.
+
+    Attributes:
+        name: Of the run.
+        unit: What the steps count: 'epoch' or 'iteration'.
+        values: For each quantity, its value at every step. 'loss' is the training loss, in epochs
+            its mean over the logged iterations; all others are of validations.
+    """
+
+    name: str
+    unit: str
+    values: dict[str, dict[int, float]]
+
+
+def read_curves(run: str | Path, name: str | None = None) -> Curves:
+    """Read the logs of a run: of its work directory, or one ``scalars.json``.
+
+    A run that was resumed has several logs; where they overlap, the later one counts.
+    """
+    path = Path(run)
+    files = [path] if path.is_file() else sorted(path.glob('*/vis_data/scalars.json'))
+    if not files:
+        raise UserError(
+            f'`runs` {run}: there is no log (*/vis_data/scalars.json). Give the work directory of '
+            'a training run.'
+        )
+    train: dict[int, dict] = {}
+    val: dict[int, dict] = {}
+    for file in files:
+        for line in file.read_text(encoding='utf-8').splitlines():
+            try:
+                entry = json.loads(line)
+            except ValueError:
+                continue  # the last line of a run that was killed
+            if 'lr' in entry and 'iter' in entry:
+                train[entry['iter']] = entry
+            elif 'step' in entry:
+                val[entry['step']] = entry
+    if not train and not val:
+        raise UserError(f'`runs` {run}: its log is empty.')
+    by_epoch = any('epoch' in entry for entry in train.values())
+    sums: dict[int, list[float]] = {}
+    for step, entry in train.items():
+        if 'loss' in entry:
+            sums.setdefault(entry['epoch'] if by_epoch else step, []).append(entry['loss'])
+    values = {'loss': {step: sum(all_) / len(all_) for step, all_ in sorted(sums.items())}}
+    for step, entry in sorted(val.items()):
+        for key, value in entry.items():
+            if key not in _OF_THE_CLOCK and isinstance(value, (int, float)):
+                values.setdefault(key, {})[step] = value
+    return Curves(name or path.resolve().name, 'epoch' if by_epoch else 'iteration', values)
+
+
+def draw_curves(runs: Sequence[Curves], metrics: Sequence[str] | None = None) -> Figure:
+    """Draw one panel per quantity, with a curve per run (the paper's Figures 3 and S11)."""
+    import matplotlib
+
+    found = dict.fromkeys(key for run in runs for key, points in run.values.items() if points)
+    order = [key for key in _TITLES if key in found] + [key for key in found if key not in _TITLES]
+    for key in metrics or ():
+        if key not in found:
+            raise UserError(
+                f'`metrics` {key} is in none of the logs; they have {", ".join(order)}.'
+            )
+    chosen = list(metrics or order)
+    if len({run.unit for run in runs}) > 1:
+        raise UserError('`runs`: some count epochs and some iterations; draw them separately.')
+    with matplotlib.rc_context(_STYLE):
+        figure = new_figure(3.4 * len(chosen), 3.0)
+        panels = figure.subplots(1, len(chosen), squeeze=False)[0]
+        for axes, key in zip(panels, chosen, strict=True):
+            for i, run in enumerate(runs):
+                points = run.values.get(key) or {}
+                axes.plot(
+                    list(points), list(points.values()), color=_COLOURS[i % len(_COLOURS)],
+                    label=run.name, marker='o' if len(points) < 20 else None, markersize=3,
+                )  # fmt: skip
+            axes.set_title(_TITLES.get(key, key))
+            axes.set_xlabel(runs[0].unit)
+        panels[0].legend()
+    return figure
+
+
+def plot_curves(
+    runs: Sequence[str | Path],
+    out: str | Path = 'curves',
+    *,
+    names: Sequence[str] | None = None,
+    metrics: Sequence[str] | None = None,
+    formats: Sequence[str] = ('png', 'svg'),
+) -> list[Path]:
+    """Draw the curves of training runs, and return the files.
+
+    Args:
+        runs: Work directories, or files ``scalars.json``.
+        out: The files, without ending.
+        names: Of the runs in the legend; by default those of their folders.
+        metrics: Quantities to draw, such as 'loss' or 'accuracy/top1'; by default all.
+        formats: 'png', 'svg' or 'pdf'.
+    """
+    if names is not None and len(names) != len(runs):
+        raise UserError(f'`names`: there are {len(runs)} runs and {len(names)} names.')
+    curves = [
+        read_curves(run, names[i] if names is not None else None) for i, run in enumerate(runs)
+    ]
+    return save_figure(draw_curves(curves, metrics), Path(out), formats, style=_STYLE)

@@ -1,0 +1,68 @@
+"""The gradient of softmax on attention rows, from Python."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..attention.analysis import AnalysisOptions
+from ..attention.figures import save
+from ..attention.softmax_gradient import GradientSummary, gradient_figure, measure_gradient
+from ..fileio.atomic import write_atomically
+from ..fileio.figures import check_formats
+from ..fileio.images import find_images
+from .attention import Images, Source, _options
+from .calls import api
+
+
+@api
+def softmax_gradient(
+    model_or_config: Source,
+    checkpoint: str | Path | None = None,
+    images: Images = (),
+    *,
+    compare: Source | tuple[Source, str | Path] | None = None,
+    names: Sequence[str] | None = None,
+    size: tuple[int, int] | None = None,
+    limit: int | None = None,
+    out: str | Path | None = None,
+    formats: Sequence[str] = AnalysisOptions.formats,
+    device: str | None = None,
+    normalization: str | None = None,
+    trust_checkpoint: bool = False,
+    allow_mismatch: bool = False,
+    safe_config: bool = False,
+    verbose: bool = False,
+) -> list[GradientSummary]:
+    """Measure how steep softmax is on the attention rows of a model (the paper's Figure 5).
+
+    Args:
+        model_or_config: As in `attention_statistics`.
+        checkpoint: Its weights; none for a built model.
+        images: Files and folders.
+        compare: A second model: a built one, or a pair of config and checkpoint.
+        names: What to call the models.
+        size: Height and width to which every image is resized.
+        limit: Take only the first images.
+        out: Folder for ``softmax_gradient.json`` and the figure; by default nothing is written.
+        formats: Of the figure: 'png', 'svg', 'pdf'.
+        device: Where to run; by default a GPU if there is one, or where a built model is.
+        normalization: Mean and std of the images: 'imagenet', 'half', 'clip' or 'weights'.
+        trust_checkpoint: Open a checkpoint with more than weights inside, which can run any code.
+        allow_mismatch: Take weights that say that they were trained with something else.
+        safe_config: Refuse a config that holds more than data.
+        verbose: Show what mmengine logs.
+
+    Raises:
+        UserError: Something that the caller can fix.
+    """
+    check_formats(formats)
+    with _options(AnalysisOptions, locals()) as options:
+        models = measure_gradient(options, find_images(options.images, options.limit))
+    if out is not None:
+        stem = Path(out) / 'softmax_gradient'
+        records = json.dumps([model.record() for model in models], indent=2)
+        write_atomically(stem.with_suffix('.json'), f'{records}\n'.encode())
+        save(gradient_figure(models), stem, formats)
+    return models

@@ -1,0 +1,74 @@
+"""Curves from the logs of runs: what is read, what is drawn, and what is refused."""
+
+from __future__ import annotations
+
+import json
+
+import cv2
+import pytest
+from tool import main_of
+
+from cb_mm.apis.curves import draw_curves, plot_curves, read_curves
+from cb_mm.errors import UserError
+
+
+def write_run(folder, losses, scores, started='20260101_000000', first=1, by_epoch=True):
+    """Two iterations an epoch, and a validation after each."""
+    file = folder / started / 'vis_data' / 'scalars.json'
+    file.parent.mkdir(parents=True)
+    lines = []
+    for epoch, (loss, score) in enumerate(zip(losses, scores, strict=True), start=first):
+        for part in (0, 1):
+            number = 2 * epoch - 1 + part
+            line = {'lr': 0.1, 'loss': loss + part, 'time': 1.0, 'iter': number, 'step': number}
+            lines.append({**line, 'epoch': epoch} if by_epoch else line)
+        step = epoch if by_epoch else 2 * epoch
+        lines.append({'accuracy/top1': score, 'validation/loss': 1 / score, 'step': step})
+    file.write_text('\n'.join(json.dumps(line) for line in lines) + '\n{"lr": 0.1, "lo')
+    return folder
+
+
+def test_reads_epochs_iterations_and_resumed_runs(tmp_path):
+    run = write_run(tmp_path / 'a', [3, 2, 9], [10, 20, 1])
+    write_run(run, [1, 0.5], [40, 50], started='20260102_000000', first=3)
+    found = read_curves(run)
+    assert (found.name, found.unit) == ('a', 'epoch')
+    assert found.values['loss'] == {1: 3.5, 2: 2.5, 3: 1.5, 4: 1.0}  # the later log counts
+    assert found.values['accuracy/top1'] == {1: 10, 2: 20, 3: 40, 4: 50}
+    assert set(found.values) == {'loss', 'accuracy/top1', 'validation/loss'}
+    iterations = read_curves(write_run(tmp_path / 'b', [3, 2], [10, 20], by_epoch=False), 'B')
+    assert (iterations.name, iterations.unit) == ('B', 'iteration')
+    assert iterations.values['loss'] == {1: 3, 2: 4, 3: 2, 4: 3}
+    assert iterations.values['accuracy/top1'] == {2: 10, 4: 20}
+
+
+def test_draws_a_panel_for_each_quantity_and_a_curve_for_each_run(tmp_path):
+    runs = [read_curves(write_run(tmp_path / name, [3, 2], [10, 20])) for name in 'ab']
+    figure = draw_curves(runs)
+    assert [axes.get_title() for axes in figure.axes] == [
+        'training loss', 'evaluation loss', 'top-1 accuracy, %',
+    ]  # fmt: skip
+    for axes in figure.axes:
+        assert len(axes.lines) == 2
+    assert list(figure.axes[2].lines[1].get_ydata()) == [10, 20]
+    assert len(draw_curves(runs, ['loss']).axes) == 1
+
+
+def test_tool(tmp_path, capsys):
+    runs = [str(write_run(tmp_path / name, [3, 2], [10, 20])) for name in 'ab']
+    out = tmp_path / 'curves'
+    words = [*runs, '--names', 'ViT-S', 'CB', '--out', str(out), '--format', 'png', 'svg', 'pdf']
+    assert main_of('plot_curves.py')(words) == 0
+    assert cv2.imread(f'{out}.png') is not None
+    assert 'ViT-S' in (tmp_path / 'curves.svg').read_text()
+    assert (tmp_path / 'curves.pdf').read_bytes().startswith(b'%PDF')
+    assert main_of('plot_curves.py')([str(tmp_path / 'none')]) == 2
+    assert 'there is no log' in capsys.readouterr().err
+
+
+def test_refuses_what_it_cannot_draw(tmp_path):
+    runs = [write_run(tmp_path / name, [3], [10], by_epoch=by) for name, by in (('a', 1), ('b', 0))]
+    with pytest.raises(UserError, match='some count epochs'):
+        plot_curves(runs, tmp_path / 'x')
+    with pytest.raises(UserError, match='`metrics` mIoU is in none'):
+        plot_curves(runs[:1], tmp_path / 'x', metrics=['mIoU'])
