@@ -1,4 +1,4 @@
-"""docs/reproduce.md: a row for everything in the papers, and commands whose models build and step."""
+"""docs/reproduce.md: a row for everything in the papers, and commands whose models build."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ def section(item: str) -> str:
 
 def test_everything_has_one_row():
     rows = re.findall(
-        r'^\| ((?:Sparse )?(?:Table|Figure) S?\d+) \| .* \| (.*?) \| .* \| .* \|$', TEXT, re.M
+        r'^\| ((?:Sparse )?(?:Table|Figure) S?\d+) \| .* \| (.*?) \| .* \| .* \|$',
+        TEXT.partition('## Parameters')[0],
+        re.M,
     )
     assert [item for item, _ in rows] == ITEMS
     for item, link in rows:
@@ -65,7 +67,8 @@ def test_configs_build(config):
 
 @functools.cache
 def parameters(config: str) -> int:
-    return counts.count(config)
+    # mmdet's PVT computes with its weights while it is built.
+    return counts.count(config, device='cpu' if 'pvt_s' in config else 'meta')
 
 
 def test_parameter_counts_are_stored_and_shown():
