@@ -52,7 +52,7 @@ def rows() -> list[tuple[str, str, float, str, tuple[str, ...]]]:
     return found
 
 
-def count(config: str, options: tuple[str, ...] = ()) -> int:
+def count(config: str, options: tuple[str, ...] = (), device: str = 'meta') -> int:
     """Return the parameters of the model of a config that training changes."""
     import torch
     from mmengine.registry import MODELS, init_default_scope
@@ -62,7 +62,7 @@ def count(config: str, options: tuple[str, ...] = ()) -> int:
     loaded = load_config(REPO / config, options)
     replace_sync_bn(loaded)
     init_default_scope(loaded.default_scope)
-    with torch.device('meta'):
+    with torch.device(device):
         model = MODELS.build(loaded.model)
     return sum(p.numel() for p in model.parameters() if p.requires_grad)
 
