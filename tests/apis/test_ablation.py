@@ -14,6 +14,7 @@ pytest.importorskip('mmpretrain', reason='classification needs mmpretrain')
 import cb_mm.apis.ablation as ablation
 from cb_mm.apis import run_ablation
 from cb_mm.apis.ablations import ABLATIONS, HEADS
+from cb_mm.apis.curves import read_curves
 from cb_mm.config.loading import load_config
 from cb_mm.engine.head_width import follow_uniform_head
 from cb_mm.errors import UserError
@@ -140,6 +141,9 @@ def test_runs_skips_and_resumes(tmp_path, monkeypatch, capsys):
     assert '| SE | 80.3 |' in report.markdown()
     assert json.loads((tmp_path / 'work' / 'table3.json').read_text())['rows'][0]['ours']
     assert (tmp_path / 'work' / 'table3.csv').read_text().startswith('model,')
+
+    for name in ('vit_s', 'se'):  # each row has its own log
+        assert set(read_curves(tmp_path / 'work' / name).values['loss']) == {1, 2}
 
     # As if it had been killed in the second row, after its first epoch.
     (tmp_path / 'work' / 'se' / ablation.RESULT).unlink()
