@@ -142,8 +142,11 @@ def test_runs_skips_and_resumes(tmp_path, monkeypatch, capsys):
     assert json.loads((tmp_path / 'work' / 'table3.json').read_text())['rows'][0]['ours']
     assert (tmp_path / 'work' / 'table3.csv').read_text().startswith('model,')
 
-    for name in ('vit_s', 'se'):  # each row has its own log
-        assert set(read_curves(tmp_path / 'work' / name).values['loss']) == {1, 2}
+    for row in report.rows:  # each has its own log, which says what the table says
+        curves = read_curves(tmp_path / 'work' / row.label.lower().replace('-', '_')).values
+        assert set(curves['loss']) == {1, 2}
+        last = curves['validation/cross_entropy'][2]
+        assert last == pytest.approx(row.ours['validation/cross_entropy'])
 
     # As if it had been killed in the second row, after its first epoch.
     (tmp_path / 'work' / 'se' / ablation.RESULT).unlink()
