@@ -5,7 +5,7 @@ Examples:
   python tools/plot_curves.py work_dirs/ablation_figure3/8_layers*              # Figure 3
   python tools/plot_curves.py work_dirs/run --metrics loss mIoU --format pdf --out run
 
-Any run of mmengine will do. Configs for classification log the evaluation loss as validation/loss.
+Any run of mmengine will do. Configs for classification log validation/cross_entropy.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -20,6 +21,7 @@ from .ablations import ABLATIONS, Row
 from .calls import save_files
 from .training import train
 
+_NUMBERS = itertools.count()
 #: In the folder of a finished row.
 RESULT = 'ablation_row.json'
 _FIGURES = {'parameters': 'parameters, M', 'top1': 'top-1', 'top5': 'top-5'}
@@ -184,7 +186,9 @@ def _run_row(
             )
         return found
     resume = 'auto' if checkpoints_in(folder) else None
-    run = train(str(source), work_dir=folder, cfg_options=changes, resume=resume, **options)
+    # mmengine keeps visualizers by name: a second one of that name would log into the first's file.
+    own = [f'visualizer.name=row_{next(_NUMBERS)}'] if settings.get('visualizer') else []
+    run = train(str(source), work_dir=folder, cfg_options=changes + own, resume=resume, **options)
     count = sum(parameter.numel() for parameter in run.model.parameters()) / 1e6
     result = RowResult(
         row.label, changes, length, dict(row.paper), {'parameters': count, **run.metrics}

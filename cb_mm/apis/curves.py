@@ -23,7 +23,7 @@ _STYLE: dict[Any, Any] = {
 _OF_THE_CLOCK = {'time', 'data_time', 'memory', 'step', 'iter', 'epoch', 'lr', 'base_lr'}
 _TITLES = {
     'loss': 'training loss',
-    'validation/loss': 'evaluation loss',
+    'validation/cross_entropy': 'evaluation loss',
     'accuracy/top1': 'top-1 accuracy, %',
     'accuracy/top5': 'top-5 accuracy, %',
 }

@@ -120,7 +120,7 @@ def gradient_figure(models: Sequence[GradientSummary]) -> Figure:
         points.set(
             xlabel='distance from uniform',
             ylabel='nuclear norm',
-            title='heads, dark to light',
+            title='heads (dark: early layer)',
         )
         depth.set(xlabel='layer', ylabel='nuclear norm', title='mean over heads and rows')
         depth.plot([], [], color='#c00000', linestyle=':', label='uniform row: 1 - 1/N')

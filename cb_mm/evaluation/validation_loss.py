@@ -12,10 +12,11 @@ from mmengine.registry import METRICS
 
 @METRICS.register_module()
 class ValidationLoss(BaseMetric):
-    """Mean cross-entropy of the true labels: ``validation/loss``.
+    """Mean cross-entropy of the true labels: ``validation/cross_entropy``.
 
+    (A name with 'loss' would be averaged over several validations by mmengine's log.)
     It is plain cross-entropy, whatever the training loss is: no label smoothing, no mixed labels.
-    `ReduceOnPlateauLR` can follow it (``monitor='validation/loss'``), and
+    `ReduceOnPlateauLR` can follow it (``monitor='validation/cross_entropy'``), and
     ``tools/plot_curves.py`` draws it.
 
     Args:
@@ -38,4 +39,4 @@ class ValidationLoss(BaseMetric):
 
     def compute_metrics(self, results: list) -> dict[str, float]:
         """Return the mean over all images."""
-        return {'loss': sum(results) / len(results)}
+        return {'cross_entropy': sum(results) / len(results)}

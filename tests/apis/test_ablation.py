@@ -14,6 +14,7 @@ pytest.importorskip('mmpretrain', reason='classification needs mmpretrain')
 import cb_mm.apis.ablation as ablation
 from cb_mm.apis import run_ablation
 from cb_mm.apis.ablations import ABLATIONS, HEADS
+from cb_mm.apis.curves import read_curves
 from cb_mm.config.loading import load_config
 from cb_mm.engine.head_width import follow_uniform_head
 from cb_mm.errors import UserError
@@ -140,6 +141,12 @@ def test_runs_skips_and_resumes(tmp_path, monkeypatch, capsys):
     assert '| SE | 80.3 |' in report.markdown()
     assert json.loads((tmp_path / 'work' / 'table3.json').read_text())['rows'][0]['ours']
     assert (tmp_path / 'work' / 'table3.csv').read_text().startswith('model,')
+
+    for row in report.rows:  # each has its own log, which says what the table says
+        curves = read_curves(tmp_path / 'work' / row.label.lower().replace('-', '_')).values
+        assert set(curves['loss']) == {1, 2}
+        last = curves['validation/cross_entropy'][2]
+        assert last == pytest.approx(row.ours['validation/cross_entropy'])
 
     # As if it had been killed in the second row, after its first epoch.
     (tmp_path / 'work' / 'se' / ablation.RESULT).unlink()

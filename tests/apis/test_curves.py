@@ -23,7 +23,7 @@ def write_run(folder, losses, scores, started='20260101_000000', first=1, by_epo
             line = {'lr': 0.1, 'loss': loss + part, 'time': 1.0, 'iter': number, 'step': number}
             lines.append({**line, 'epoch': epoch} if by_epoch else line)
         step = epoch if by_epoch else 2 * epoch
-        lines.append({'accuracy/top1': score, 'validation/loss': 1 / score, 'step': step})
+        lines.append({'accuracy/top1': score, 'validation/cross_entropy': 1 / score, 'step': step})
     file.write_text('\n'.join(json.dumps(line) for line in lines) + '\n{"lr": 0.1, "lo')
     return folder
 
@@ -35,7 +35,7 @@ def test_reads_epochs_iterations_and_resumed_runs(tmp_path):
     assert (found.name, found.unit) == ('a', 'epoch')
     assert found.values['loss'] == {1: 3.5, 2: 2.5, 3: 1.5, 4: 1.0}  # the later log counts
     assert found.values['accuracy/top1'] == {1: 10, 2: 20, 3: 40, 4: 50}
-    assert set(found.values) == {'loss', 'accuracy/top1', 'validation/loss'}
+    assert set(found.values) == {'loss', 'accuracy/top1', 'validation/cross_entropy'}
     iterations = read_curves(write_run(tmp_path / 'b', [3, 2], [10, 20], by_epoch=False), 'B')
     assert (iterations.name, iterations.unit) == ('B', 'iteration')
     assert iterations.values['loss'] == {1: 3, 2: 4, 3: 2, 4: 3}

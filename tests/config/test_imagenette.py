@@ -101,7 +101,7 @@ def test_recipe():
     assert config.optim_wrapper.optimizer == dict(type='Adam', lr=1e-3)
     (plateau,) = config.param_scheduler
     assert (plateau.type, plateau.factor, plateau.patience) == ('ReduceOnPlateauLR', 0.1, 10)
-    assert plateau.monitor == 'validation/loss'
+    assert plateau.monitor == 'validation/cross_entropy'
     assert config.train_cfg.max_epochs == 200
     assert config.train_dataloader.batch_size * 4 == config.auto_scale_lr.base_batch_size == 64
     assert config.default_hooks.checkpoint.save_best == 'accuracy/top1'
@@ -118,9 +118,9 @@ def test_validation_loss_by_hand():
         {'pred_score': torch.tensor([1.0, 0.0, 0.0]), 'gt_label': torch.tensor([0])},
     ]
     metric.process(None, samples)
-    assert metric.evaluate(2)['validation/loss'] == pytest.approx(math.log(2) / 2)
+    assert metric.evaluate(2)['validation/cross_entropy'] == pytest.approx(math.log(2) / 2)
     metric.process(None, [{**samples[1], 'gt_label': torch.tensor([2])}])
-    assert 80 < metric.evaluate(1)['validation/loss'] < 100  # far, and finite
+    assert 80 < metric.evaluate(1)['validation/cross_entropy'] < 100  # far, and finite
 
 
 @pytest.mark.parametrize('name', ROWS)
@@ -160,4 +160,4 @@ def test_resumed_run_equals_an_uninterrupted_one(tmp_path, monkeypatch):
     other = again.model.state_dict()
     for key, value in whole.model.state_dict().items():
         assert torch.equal(value, other[key]), key
-    assert whole.message_hub.get_scalar('val/validation/loss').current() > 0
+    assert whole.message_hub.get_scalar('val/validation/cross_entropy').current() > 0

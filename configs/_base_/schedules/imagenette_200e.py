@@ -15,7 +15,7 @@ train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=200, val_interval=1)
 param_scheduler = [
     dict(
         type='ReduceOnPlateauLR',
-        monitor='validation/loss',
+        monitor='validation/cross_entropy',
         rule='less',
         factor=0.1,
         patience=10,
