@@ -59,6 +59,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     add('--work', type=Path, default=Path('work_dirs/mutation'), metavar='DIR',
         help='the survey, the verdicts, the copies')  # fmt: skip
     add('--tests', nargs='*', default=[], metavar='FILE', help='survey only these test files')
+    add('--quick', action='store_true', help='survey without the tests that are marked slow')
     add('--areas', nargs='*', choices=list(AREAS), default=list(AREAS), metavar='AREA',
         help=f'of {", ".join(AREAS)} (all)')  # fmt: skip
     add('--files', default='', metavar='TEXT', help='only files with this in their path')
@@ -107,7 +108,9 @@ def survey(args: argparse.Namespace) -> None:
         part = args.work / 'part.jsonl'
         part.unlink(missing_ok=True)
         log = args.work / 'survey.log'
-        code = forked_pytest.run(tree, [name], log, forked_pytest.Survey(tree, part), 3600)
+        words = ['-m', 'not slow'] if args.quick else []
+        plugin = forked_pytest.Survey(tree, part)
+        code = forked_pytest.run(tree, [name], log, plugin, 3600, words)
         print(name, 'exit code', code, flush=True)
         if part.exists():
             others = [t for t in _lines(out) if not t['id'].startswith(f'{name}::')]

@@ -62,13 +62,23 @@ def warm_up(tree: Path) -> None:
         del sys.modules[name]
 
 
-def run(tree: Path, files: Sequence[str], report: Path, plugin: object, seconds: float) -> int:
-    """Run test files of ``tree`` in a fork; the exit code of pytest, or -9 after ``seconds``."""
+def run(
+    tree: Path,
+    files: Sequence[str],
+    report: Path,
+    plugin: object,
+    seconds: float,
+    words: Sequence[str] = (),
+) -> int:
+    """Run test files of ``tree`` in a fork; the exit code of pytest, or -9 after ``seconds``.
+
+    ``words`` are further words on pytest's command line.
+    """
     child = os.fork()
     if child == 0:
         code = 70
         try:
-            code = _child(tree, files, report, plugin)
+            code = _child(tree, [*words, *files], report, plugin)
         finally:
             os._exit(code)
     end = time.monotonic() + seconds

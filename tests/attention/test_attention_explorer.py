@@ -408,6 +408,26 @@ def test_sliders_and_choices(page, subjects, image):
     assert visible == np.isfinite(normalise(shown(page, 0), 0.9)).sum()
 
 
+def test_the_page_names_layers_and_heads_as_the_model_counts_them(browser, image, tmp_path):
+    """A file with some of them: a place in the file is not the number of a head."""
+    grey = (127.5,) * 3
+    subject = Subject('x', small_vit(2, depth=6), grey, grey)
+    path = tmp_path / 'some.html'
+    write_explorer(path, 'x', image, [(subject, image)], None, [1, 4], [2, 0])
+    page = browser.new_page()
+    page.goto(path.as_uri())
+    page.wait_for_selector('html[data-ready]')
+    for place, head in enumerate((2, 0)):
+        page.fill('#layer', '1')
+        page.fill('#head', str(place))
+        assert f'layer 4, head {head}' in page.locator('.facts').inner_text()
+        shown = [page.locator(name).inner_text() for name in ('#layerText', '#headText')]
+        assert shown == ['4', str(head)]
+        assert page.locator('#head').get_attribute('aria-valuetext') == str(head)
+        assert page.locator('#layer').get_attribute('aria-valuetext') == 'layer 4'
+    page.close()
+
+
 def test_the_table_of_entropies_chooses_layer_and_head(page, subjects, image):
     page.locator('.heads').nth(1).scroll_into_view_if_needed()
     box = page.locator('.heads').nth(1).bounding_box()

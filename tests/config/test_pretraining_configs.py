@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 import pytest
 import torch
 from mmengine.optim import build_optim_wrapper
@@ -172,16 +175,38 @@ def test_every_config_trains_a_step(name, folders, tmp_path, monkeypatch):
             'default_hooks.checkpoint.save_best=None',
         ],
     )
-    runner = train(options)
+    with losses_computed() as computed:
+        runner = train(options)
     assert runner.iter == 1
     scalars = runner.message_hub.log_scalars
-    classes = 100 if name in CIFAR else 1000
-    # At the start every class is about as likely as any other; logits of variance v, at most 1/3
-    # from the heads' initial weights, add v/2 to the loss.
-    expected = torch.tensor(float(classes)).log().item()
-    assert scalars['train/loss'].current() == pytest.approx(expected, abs=0.4)
+    ((logits, target),) = computed
+    assert logits.shape == target.shape == (12, 100 if name in CIFAR else 1000)
+    # Pictures and labels are mixed; each row of labels stays a distribution.
+    assert torch.allclose(target.sum(1), target.new_ones(12))
+    assert not torch.isin(target, target.new_tensor([0, 1])).all()
+    smooth = 0.9 * target + 0.1 / target.shape[1]  # smoothing of 0.1, from its definition
+    expected = -(smooth * logits.log_softmax(1)).sum(1).mean().item()
+    assert scalars['train/loss'].current() == pytest.approx(expected, rel=1e-5)
+    # Logits of fresh heads: their variance is at most 1/3, so that no class is preferred by much.
+    assert logits.var(1).max() < 0.5
     assert 'val/accuracy/top5' in scalars
     assert scalars['val/validation/cross_entropy'].current() > 0
+
+
+@contextlib.contextmanager
+def losses_computed() -> Iterator[list[tuple[torch.Tensor, torch.Tensor]]]:
+    """Collect the logits and the labels that every loss module is given."""
+    found = []
+
+    def note(module: torch.nn.Module, args: tuple) -> None:
+        if type(module).__name__ == 'LabelSmoothLoss':
+            found.append(tuple(arg.detach().double() for arg in args[:2]))
+
+    handle = torch.nn.modules.module.register_module_forward_pre_hook(note)
+    try:
+        yield found
+    finally:
+        handle.remove()
 
 
 def test_one_option_changes_the_number_of_classes():

@@ -25,6 +25,7 @@ from cb_mm.corruption import (
     CORRUPTIONS,
     ImageCorruption,
     corrupt,
+    corrupt_dataset,
     corrupt_dataset_cfg,
     image_identity,
     insert_corruption,
@@ -81,11 +82,11 @@ def seg_cfg(folder: Path, images: str = 'images', suffix: str = '.png', **option
     }
 
 
-def digests(cfg: dict, indices=None, **loader) -> dict[str, str]:
+def digests(cfg, indices=None, **loader) -> dict[str, str]:
     """The pictures that a data loader gives, by their path below the folder of images."""
     from mmengine.registry import DATASETS
 
-    dataset = DATASETS.build(copy.deepcopy(cfg))
+    dataset = DATASETS.build(copy.deepcopy(cfg)) if isinstance(cfg, dict) else cfg
     loader = {'batch_size': 1, 'num_workers': 0, 'sampler': indices, **loader}
     found = {}
     for batch in DataLoader(dataset, collate_fn=pseudo_collate, **loader):
@@ -139,6 +140,36 @@ def test_noise_does_not_depend_on_where_the_data_set_lies(folder, tmp_path):
     cfg = seg_cfg(moved / 'images', images='')
     cfg['data_prefix'] = {'img_path': ''}
     assert digests(corrupt_dataset_cfg(cfg, NOISE)) == expected
+
+
+def test_a_built_data_set_gets_the_noise_of_its_config(folder):
+    from mmengine.registry import DATASETS
+
+    built = DATASETS.build(seg_cfg(folder))
+    clean = digests(built)
+    assert digests(corrupt_dataset(built, NOISE)) == digests(
+        corrupt_dataset_cfg(seg_cfg(folder), NOISE)
+    )
+    assert digests(built) == clean, 'the data set itself stays as it was'
+
+
+@pytest.mark.parametrize(
+    ('prefix', 'folders'),
+    [
+        ({'img_path': 'data/val', 'seg_map_path': 'labels'}, ['data/val', 'data']),
+        ({'img': 'data/val2017/'}, ['data/val2017/', 'data']),
+        ('data/val', ['data/val', 'data']),  # mmpretrain's
+        (None, ['data']),
+    ],
+)
+def test_the_root_of_a_built_data_sets_noise(folder, prefix, folders):
+    from mmengine.registry import DATASETS
+
+    built = DATASETS.build(seg_cfg(folder))
+    built.data_root, built.data_prefix = 'data', prefix
+    steps = corrupt_dataset(built, NOISE).pipeline.transforms
+    (noise,) = [step for step in steps if isinstance(step, ImageCorruption)]
+    assert list(noise.root) == folders
 
 
 @pytest.mark.parametrize(

@@ -167,6 +167,16 @@ def test_chosen_tokens_alone_give_and_receive():
     torch.testing.assert_close(after[:, 4:], hybrid(before[:, 4:], (1,)))
 
 
+@pytest.mark.parametrize('tokens', [slice(9, None), slice(5, 3), slice(0, 8, 2)])
+def test_tokens_that_are_none_in_a_row_are_refused(tokens):
+    model = Host(nn.Linear(6, 6))
+    with (
+        add_context_broadcast(model, layers='all', tokens=tokens),
+        pytest.raises(UserError, match='chooses none of the 9 tokens in a row'),
+    ):
+        model(seeded(2, 9, 6))
+
+
 def test_skipped_tokens_receive_but_do_not_give():
     model = Host(nn.Linear(6, 6))
     x = seeded(2, 9, 6)
