@@ -12,7 +12,6 @@ import multiprocessing
 import os
 import resource
 import signal
-import socket
 import sys
 import tempfile
 import time
@@ -21,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tool import REPO, main_of
+from tool import REPO, free_port, main_of
 
 _HERE = Path(__file__).resolve().parent
 _context = multiprocessing.get_context('forkserver')
@@ -119,9 +118,7 @@ def start_ranks(tool: str, *words: object, cwd: Path | Sequence[Path], **options
     With two folders each has its own, as on machines whose disks are not shared.
     They end by themselves or not at all: nothing ends the other when one fails.
     """
-    with socket.socket() as probe:
-        probe.bind(('127.0.0.1', 0))
-        meeting = {'MASTER_ADDR': '127.0.0.1', 'MASTER_PORT': str(probe.getsockname()[1])}
+    meeting = {'MASTER_ADDR': '127.0.0.1', 'MASTER_PORT': str(free_port())}
     words = (*words, '--launcher', 'pytorch')
     ranks = [{'RANK': rank, 'LOCAL_RANK': rank, 'WORLD_SIZE': '2', **meeting} for rank in '01']
     folders = [cwd, cwd] if isinstance(cwd, Path) else cwd
@@ -152,7 +149,29 @@ def run_ranks(
     return [rank.wait(max(end - time.monotonic(), 1)) for rank in ranks]
 
 
+def a_minute() -> float:
+    """The seconds that a minute's work takes beside what else the machine is doing."""
+    return 60 * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
+def call_ranks(function: Callable[..., None], *arguments: object, seconds: float = 300) -> None:
+    """Call a function of a module in two processes, each with its rank first; they must succeed."""
+    with _server_environment():
+        ranks = [_context.Process(target=function, args=(rank, *arguments)) for rank in range(2)]
+        for rank in ranks:
+            rank.start()
+    end = time.monotonic() + seconds
+    for rank in ranks:
+        rank.join(max(end - time.monotonic(), 1))
+    codes = [rank.exitcode for rank in ranks]
+    for rank in ranks:
+        rank.kill()
+    assert codes == [0, 0]
+
+
 def _run(tool: str, words: list[str], cwd: str, files: tuple[Path, Path], before, env) -> None:
+    # The server ignores that a module to be loaded beforehand cannot be: every run would be slow.
+    assert 'warm' in sys.modules, 'tests/warm.py cannot be imported'
     os.setsid()
     os.chdir(cwd)
     os.environ.update(env)

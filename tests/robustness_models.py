@@ -21,15 +21,7 @@ from cb_mm.robustness.tester import ModelUnderTest
 FAST_MASK_RCNN = (
     SMALL_MASK_RCNN
     + """
-model = dict(
-    test_cfg=dict(
-        rpn=dict(nms_pre=100, max_per_img=50),
-        rcnn=dict(score_thr=0.0, max_per_img=20),
-    ),
-    train_cfg=dict(rpn_proposal=dict(nms_pre=100, max_per_img=50), rcnn=dict(sampler=dict(num=32))),
-    backbone=model['backbone'],
-    neck=model['neck'],
-)
+model['test_cfg']['rcnn'].update(score_thr=0.0)
 test_pipeline = [
     dict(type='LoadImageFromFile'),
     dict(type='Resize', scale=(128, 96), keep_ratio=True),

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 from mmengine.hooks import Hook
 from mmengine.registry import HOOKS
@@ -92,6 +93,8 @@ class SignalAtImage(SignalAtDraft):
 class WaitForSignal(Hook):
     """Waits in one iteration of a run that is not resumed, until its process was asked to stop.
 
+    That it waits shows in a file ``waiting_RANK`` in the work directory.
+
     Args:
         iteration: Counted from 1; 0 for none.
         time_limit: Let the time limit of its Slurm job come in this many seconds: jobs have whole
@@ -106,7 +109,8 @@ class WaitForSignal(Hook):
             stop = next(hook for hook in runner.hooks if isinstance(hook, StopOnSignalHook))
             if self.time_limit and runner.rank == 0:
                 self._change_job(f'EndTime=now+{self.time_limit}')
-            end = time.monotonic() + 120
+            (Path(runner.work_dir) / f'waiting_{runner.rank}').touch()
+            end = time.monotonic() + 240  # Slurm looks at its clock every half minute
             while not stop.request.number and time.monotonic() < end:
                 time.sleep(0.1)
             if self.time_limit and runner.rank == 0:

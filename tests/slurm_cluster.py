@@ -13,6 +13,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from tool import free_port
+
 PROGRAMS = ('munged', 'slurmctld', 'slurmd', 'sbatch', 'srun', 'scontrol')
 PARTITION = 'tests'
 
@@ -22,7 +24,8 @@ SlurmctldHost={host}(127.0.0.1)
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
-AuthInfo=socket={folder}/munge.socket
+# A job that went back into the queue starts again when its old credentials have expired.
+AuthInfo=socket={folder}/munge.socket,cred_expire=30
 CryptoType=crypto/munge
 SlurmctldPort={controller}
 SlurmdPort={daemon}
@@ -59,13 +62,6 @@ def lacking() -> str | None:
     if os.geteuid() != 0:
         return 'a Slurm of its own needs root'
     return None
-
-
-def free_port() -> int:
-    """A port that nothing listens on."""
-    with socket.socket() as probe:
-        probe.bind(('127.0.0.1', 0))
-        return probe.getsockname()[1]
 
 
 @contextlib.contextmanager

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import runpy
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -59,6 +62,8 @@ model = dict(
         arch=dict(_delete_=True, embed_dim=48, depth=4, num_heads=3), out_indices=(0, 1, 2, 3)
     ),
     neck=dict(in_channels=[48, 48, 48, 48]),
+    train_cfg=dict(rpn_proposal=dict(nms_pre=100, max_per_img=50), rcnn=dict(sampler=dict(num=32))),
+    test_cfg=dict(rpn=dict(nms_pre=100, max_per_img=50), rcnn=dict(max_per_img=20)),
 )
 train_cfg = dict(max_epochs=2, val_interval=2)
 default_hooks = dict(logger=dict(interval=1), checkpoint=dict(interval=1))
@@ -110,6 +115,15 @@ def main_of(tool: str) -> Callable[[list[str]], int]:
         return runpy.run_path(str(TOOLS / tool))['main']
     finally:
         sys.path.remove(str(TOOLS))
+
+
+def free_port() -> int:
+    """A port that nothing listens on, and that the system gives to no outgoing connection."""
+    while True:
+        port = random.randrange(10_000, 30_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(('', port))
+            return port
 
 
 def environment() -> dict[str, str]:

@@ -10,8 +10,24 @@ shift 3
 
 if [ -n "${SLURM_JOB_ID:-}" ]; then
   # In a batch script this is the machine of the first process: any port that is free here will do.
+  # Not one that the system would choose: before the processes meet there, it may have given it to
+  # an outgoing connection of another program.
   if [ -n "${SLURMD_NODENAME:-}" ] && [ -z "${MASTER_PORT:-}" ]; then
-    MASTER_PORT=$("${PYTHON:-python}" -c 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])')
+    MASTER_PORT=$("${PYTHON:-python}" - <<'PROGRAM'
+import random
+import socket
+
+while True:
+    port = random.randrange(10_000, 30_000)
+    with socket.socket() as probe:
+        try:
+            probe.bind(('', port))
+        except OSError:
+            continue
+    print(port)
+    break
+PROGRAM
+)
     export MASTER_PORT
   fi
   resume=()
@@ -24,8 +40,14 @@ if [ -n "${SLURM_JOB_ID:-}" ]; then
     ${resume[@]+"${resume[@]}"} --launcher slurm || code=$?
   if [ "$code" -eq 138 ] && [ -n "${SLURMD_NODENAME:-}" ]; then
     echo "job $SLURM_JOB_ID: saved before its time limit; back into the queue (scontrol requeue)"
-    scontrol requeue "$SLURM_JOB_ID"
-    sleep 60 # until Slurm ends this script
+    for _ in 1 2 3 4 5 6; do # a busy controller may not answer at once
+      if scontrol requeue "$SLURM_JOB_ID"; then
+        sleep 60 # until Slurm ends this script
+        exit "$code"
+      fi
+      sleep 10
+    done
+    echo "job $SLURM_JOB_ID: scontrol requeue failed; submit it again, with --resume" >&2
   fi
   exit "$code"
 fi

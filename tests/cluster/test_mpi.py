@@ -7,10 +7,10 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
+from pathlib import Path
 
 import pytest
-from forked import run
+from forked import run, wait_for
 from tool import SMALL_UPERNET, TOOLS, write_config
 
 from cb_mm.checkpoints.read import read_checkpoint
@@ -43,14 +43,11 @@ def test_mpirun_is_stopped_and_resumed_with_another_number_of_processes(
             [*start, str(TOOLS / 'train.py'), *words, '--launcher', 'mpi'],
             cwd=tmp_path, env=job_environment, stdout=out, stderr=out, start_new_session=True,
         )  # fmt: skip
-        for _ in range(600):
-            if 'Iter(train) [1/3]' in log.read_text() or job.poll() is not None:
-                break
-            time.sleep(0.5)
-        time.sleep(1)
+        waiting = [tmp_path / 'w' / f'waiting_{rank}' for rank in range(2)]
+        wait_for(lambda: all(map(Path.exists, waiting)) or job.poll() is not None, 300)
         job.send_signal(signal.SIGUSR1)  # mpirun passes it on
         try:
-            code = job.wait(120)
+            code = job.wait(240)
         except subprocess.TimeoutExpired:
             os.killpg(job.pid, signal.SIGKILL)
             raise

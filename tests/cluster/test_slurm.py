@@ -8,12 +8,13 @@ import re
 import signal
 import socket
 import subprocess
-import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from forked import run_ranks
 from run_files import assert_same
-from slurm_cluster import PARTITION, ask
+from slurm_cluster import PARTITION
 from tool import SMALL_UPERNET, TOOLS, write_config
 
 from cb_mm.checkpoints.read import read_checkpoint
@@ -56,49 +57,23 @@ def small(folder: Path, hook: str = "dict(type='WaitForSignal')") -> Path:
     return write_config(folder, WAITING.replace("dict(type='WaitForSignal')", hook))
 
 
-def start_again_at_once(slurm: dict[str, str], folder: Path) -> None:
-    """Wait until the job of this folder is back in the queue; Slurm would let it wait there."""
-    end = time.monotonic() + 240
-    while time.monotonic() < end:
-        for log in folder.glob('slurm-*.out'):
-            if 'DUE TO JOB REQUEUE' in log.read_text():
-                job = log.stem.removeprefix('slurm-')
-                words = ['scontrol', 'update', f'JobId={job}', 'StartTime=now']
-                if ask(*words, env=slurm) is not None:
-                    return
-        time.sleep(0.5)
-
-
 @pytest.fixture(scope='module')
-def whole(slurm, scenes, tmp_path_factory) -> Path:
-    """The folder of an undisturbed run of two processes."""
-    config = small(tmp_path_factory.mktemp('whole'))
-    job = submit(slurm, config, scenes.ade20k)
-    out, err = printed(job, 200)
-    assert job.returncode == 0, out + err
-    assert 'batch    4 = 2 × 2 processes' in out
-    return config.parent
+def limited(slurm, scenes, tmp_path_factory) -> Iterator[tuple[subprocess.Popen, Path]]:
+    """A job whose time limit comes in its third iteration, and its folder; it takes minutes."""
+    folder = tmp_path_factory.mktemp('limited')
+    job = submit(slurm, small(folder), scenes.ade20k, '--cfg-options',
+                 'custom_hooks.0.iteration=3', 'custom_hooks.0.time_limit=65',
+                 SRUN_ARGS='--time=60', SIGNAL_AHEAD='30')  # fmt: skip
+    yield job, folder
+    if job.poll() is None:
+        os.killpg(job.pid, signal.SIGKILL)
+        job.communicate()
 
 
-def test_time_limit_requeue_resume_equals_undisturbed(slurm, scenes, whole, tmp_path):
-    config = small(tmp_path)
-    job = submit(slurm, config, scenes.ade20k, '--cfg-options', 'custom_hooks.0.iteration=3',
-                 'custom_hooks.0.time_limit=40', SRUN_ARGS='--time=60',
-                 SIGNAL_AHEAD='5')  # fmt: skip
-    start_again_at_once(slurm, tmp_path)
-    out, err = printed(job, 300)
-    assert job.returncode == 0, out + err
-    assert out.count('stopped by SIGUSR1 after iteration 3 of 4, saved as') == 1
-    assert re.search(r'job \d+: saved before its time limit; back into the queue', out)
-    assert 'stopped.pth at iteration 3' in out
-    assert sorted(file.name for file in (tmp_path / 'w').glob('*.pth')) == ['iter_4.pth']
-    a, b = (read_checkpoint(folder / 'w' / 'iter_4.pth') for folder in (whole, tmp_path))
-    for part in ('state_dict', 'optimizer', 'param_schedulers'):
-        assert_same(a[part], b[part], part)
-
-
-def test_kill_9_of_one_task_ends_the_job_and_the_default_port_may_be_busy(slurm, scenes, tmp_path):
-    """All other jobs of the machine may have taken torch's usual port, 29500."""
+def test_kill_9_of_one_task_ends_the_job_and_the_default_port_may_be_busy(
+    slurm, limited, scenes, tmp_path
+):
+    """Beside another job. All others of the machine may have taken torch's usual port, 29500."""
     hook = "dict(type='SignalAt', iteration=3, rank=1, name='SIGKILL')"
     config = small(tmp_path, hook)
     with socket.socket() as usual:
@@ -113,3 +88,21 @@ def test_kill_9_of_one_task_ends_the_job_and_the_default_port_may_be_busy(slurm,
     assert 'back into the queue' not in out
     assert [file.name for file in (tmp_path / 'w').glob('*.pth')] == ['iter_2.pth']
     assert read_checkpoint(tmp_path / 'w' / 'iter_2.pth')['meta']['iter'] == 2
+
+
+def test_time_limit_requeue_resume_equals_undisturbed(limited, scenes, tmp_path):
+    config = small(tmp_path)
+    words = (config, '--data-root', scenes.ade20k, '--work-dir', tmp_path / 'w')
+    whole = run_ranks('train.py', *words, cwd=tmp_path)  # of two processes, as those of the job
+    assert [end.code for end in whole] == [0, 0], whole
+    job, folder = limited
+    out, err = printed(job, 420)
+    assert job.returncode == 0, out + err
+    assert out.count('batch    4 = 2 × 2 processes') == 2
+    assert out.count('stopped by SIGUSR1 after iteration 3 of 4, saved as') == 1
+    assert re.search(r'job \d+: saved before its time limit; back into the queue', out)
+    assert 'stopped.pth at iteration 3' in out
+    assert sorted(file.name for file in (folder / 'w').glob('*.pth')) == ['iter_4.pth']
+    a, b = (read_checkpoint(one / 'w' / 'iter_4.pth') for one in (tmp_path, folder))
+    for part in ('state_dict', 'optimizer', 'param_schedulers'):
+        assert_same(a[part], b[part], part)

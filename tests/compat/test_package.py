@@ -38,7 +38,7 @@ from mmseg.registry import MODELS
 assert MODELS.get('FastUPerHead').__module__ == 'cb_mm.models.heads.fast_uper_head'
 """
     command = [sys.executable, '-c', code]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=300)
     assert done.returncode == 0, done.stderr
     # Nor does anything print; mmseg and mmdet do, when they are asked for a part.
     assert done.stdout.startswith('0.2.0.dev0\n')

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from forked import NoteOpens, run_ranks
+from forked import NoteOpens, a_minute, run_ranks
 from mmengine.config import Config
 from run_files import assert_same
 from single_process_group import as_launched
@@ -150,7 +150,7 @@ def test_kill_9_of_one_process_ends_the_other_within_a_minute(disks, tmp_path):
     here = copies(disks, tmp_path)
     first, second = run_ranks(
         'train.py', *WORDS, '--resume', '--cfg-options', 'custom_hooks.0.iteration=4',
-        'custom_hooks.0.rank=1', 'custom_hooks.0.name=SIGKILL', cwd=here, after=60,
+        'custom_hooks.0.rank=1', 'custom_hooks.0.name=SIGKILL', cwd=here, after=a_minute(),
     )  # fmt: skip
     assert (first.code, second.code) == (2, -9), first
     assert 'another process of this run has ended' in first.err
@@ -164,7 +164,7 @@ def test_a_broken_image_on_one_machine_ends_both_within_a_minute(disks, tmp_path
     here = copies(disks, tmp_path)
     for image in (here[1] / 'data' / 'images' / 'training').iterdir():
         image.write_bytes(image.read_bytes()[:-400])
-    first, second = run_ranks('train.py', *WORDS, '--resume', cwd=here, after=60)
+    first, second = run_ranks('train.py', *WORDS, '--resume', cwd=here, after=a_minute())
     assert (first.code, second.code) == (2, 2), first
     assert 'ends too early' in second.err or 'ends too early' in first.err
     assert 'Traceback' not in first.err + second.err
@@ -174,7 +174,7 @@ def test_a_broken_image_on_one_machine_ends_both_within_a_minute(disks, tmp_path
 def test_what_one_machine_lacks_is_told_by_all(disks, tmp_path):
     here = copies(disks, tmp_path)
     shutil.rmtree(here[1] / 'data' / 'images')
-    first, second = run_ranks('train.py', *WORDS, '--resume', cwd=here, after=60)
+    first, second = run_ranks('train.py', *WORDS, '--resume', cwd=here, after=a_minute())
     assert (first.code, second.code) == (2, 2)
     assert 'process 1 on ' in first.err
     assert 'process 1 on ' not in second.err

@@ -237,6 +237,14 @@ def test_a_head_with_fewer_classes_than_the_data(scenes, tmp_path, capsys):
     assert 'but the model predicts 2. Set num_classes of every head.' in capsys.readouterr().err
 
 
+def test_a_detector_with_fewer_classes_than_the_data(folder):
+    """The labels of boxes: its head has them in one more module than a segmentor's."""
+    options = [f'model.roi_head.{head}.num_classes=1' for head in ('bbox_head', 'mask_head')]
+    done = forked.run('train.py', *COCO, '--cfg-options', *options, *ALONE, cwd=folder)
+    assert done.code == 2
+    assert 'and the model predicts 1 classes, from 0. Set num_classes of its head' in done.err
+
+
 def loaded(dataset):
     """The first batch of a guarded loader: a sample, or the failure."""
     batch = next(iter(sample_guard.guard(DataLoader(dataset, batch_size=1, collate_fn=list))))

@@ -28,7 +28,7 @@ from cb_mm.fileio.folder_lock import FolderLock
 held = FolderLock(sys.argv[1], 'out')
 child = os.fork()
 os.write(1, f'{child}\\n'.encode())
-time.sleep(60)
+time.sleep(600)
 """
 
 

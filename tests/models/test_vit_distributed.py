@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
+from forked import call_ranks
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.distributed.fsdp.wrap import size_based_auto_wrap_policy
 from torch.nn.parallel import DistributedDataParallel
@@ -37,7 +37,7 @@ def _train(rank: int, folder: str) -> None:
         init_method=f'file://{folder}/store',
         rank=rank,
         world_size=WORLD,
-        timeout=datetime.timedelta(seconds=120),
+        timeout=datetime.timedelta(seconds=250),
     )
     from cb_mm.models import ViTCB
 
@@ -112,7 +112,7 @@ def _sharded(least: int) -> dict:
 @pytest.fixture(scope='module')
 def ranks(tmp_path_factory) -> list[list[dict]]:
     folder: Path = tmp_path_factory.mktemp('gloo')
-    mp.spawn(_train, args=(str(folder),), nprocs=WORLD)
+    call_ranks(_train, str(folder))
     return [torch.load(folder / f'rank{rank}.pt', weights_only=True) for rank in range(WORLD)]
 
 

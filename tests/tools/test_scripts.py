@@ -50,7 +50,7 @@ if kind == 'killed':
 for name in ('SIGTERM', 'SIGUSR1'):
     signal.signal(getattr(signal, name), stop)
 open(f'ready{rank}', 'w')
-time.sleep(60)
+time.sleep(600)
 """
 
 
@@ -68,9 +68,9 @@ def test_what_a_tool_says_when_it_ends_is_the_last_line(tmp_path):
         )  # fmt: skip
     for kind in ('SIGTERM', 'SIGUSR1'):
         files = [tmp_path / kind / f'ready{rank}' for rank in range(2)]
-        assert wait_for(lambda files=files: all(file.exists() for file in files))
+        assert wait_for(lambda files=files: all(file.exists() for file in files), 300)
         started[kind].send_signal(getattr(signal, kind))
-    ends = {kind: process.communicate(timeout=120)[1] for kind, process in started.items()}
+    ends = {kind: process.communicate(timeout=300)[1] for kind, process in started.items()}
     codes = {kind: process.returncode for kind, process in started.items()}
     assert codes == {'fails': 1, 'killed': 137, 'SIGTERM': 143, 'SIGUSR1': 138}
     assert ends['fails'] == 'error: no data.\n'
@@ -170,6 +170,31 @@ def test_inside_a_job_they_start_its_processes(name, words, expected, code, requ
     again = sh(name, *words, **job, SLURM_RESTART_COUNT='1').stdout
     resume = ' --resume' if name == 'slurm_train.sh' else ''
     assert f'{expected}{resume} --launcher slurm' in again
+
+
+@pytest.mark.parametrize('failures', [2, 99])
+def test_a_controller_that_does_not_answer_is_asked_again(failures, tmp_path):
+    """Otherwise a saved run would end there, and wait for somebody to submit it."""
+    fake(tmp_path, 'srun', 'exit 138')
+    fake(tmp_path, 'scontrol', f"""
+        echo asked >> {tmp_path}/asked
+        [ "$(wc -l < {tmp_path}/asked)" -gt {failures} ] && echo "$@ done" ||
+        {{ echo 'Unable to contact slurm controller' >&2; exit 1; }}
+    """)  # fmt: skip
+    fake(tmp_path, 'sleep', '')
+    done = sh('slurm_train.sh', 'p', 'j', 'c.py', PATH=f'{tmp_path}:{os.environ["PATH"]}',
+              SLURM_JOB_ID='7', SLURMD_NODENAME='a')  # fmt: skip
+    assert done.returncode == 138
+    assert ('requeue 7 done' in done.stdout) == (failures == 2)
+    assert ('submit it again, with --resume' in done.stderr) == (failures == 99)
+
+
+def test_a_job_meets_at_a_port_that_the_system_gives_to_nobody_else(tmp_path):
+    fake(tmp_path, 'srun', 'echo "port $MASTER_PORT"')
+    job = dict(PATH=f'{tmp_path}:{os.environ["PATH"]}', SLURM_JOB_ID='7', SLURMD_NODENAME='a')
+    done = sh('slurm_train.sh', 'p', 'j', 'c.py', **job)
+    assert 10_000 <= int(done.stdout.split()[1]) < 30_000
+    assert 'port 7\n' in sh('slurm_train.sh', 'p', 'j', 'c.py', **job, MASTER_PORT='7').stdout
 
 
 @pytest.mark.parametrize(
