@@ -8,8 +8,10 @@ from pathlib import Path
 
 import forked
 import pytest
+import torch
 from mmengine.config import Config
 from mmengine.runner import Runner
+from mmseg.evaluation import IoUMetric
 from robustness_models import SmallModel
 from tool import main_of
 
@@ -156,8 +158,6 @@ def run_upstream_tool(name: str, small: SmallModel, tmp_path: Path) -> dict:
 
 
 def test_the_loop_refuses_weights_of_another_model(small, tmp_path):
-    import torch
-
     content = torch.load(small.checkpoint, weights_only=True)
     name = next(name for name in content['state_dict'] if 'decode_head' in name)
     del content['state_dict'][name]
@@ -168,6 +168,42 @@ def test_the_loop_refuses_weights_of_another_model(small, tmp_path):
     runner = Runner.from_cfg(config)
     with pytest.raises(UserError, match=r'less\.pth'):
         runner.test()
+
+
+def test_the_loop_takes_weights_of_other_classes_only_if_told(small, tmp_path):
+    content = torch.load(small.checkpoint, weights_only=True)
+    config = small.prepared()
+    classes = Runner.build_dataloader(config.test_dataloader).dataset.metainfo['classes']
+    content['meta'] = {'dataset_meta': {'classes': list(classes)[::-1]}}
+    torch.save(content, tmp_path / 'reversed.pth')
+    found = {}
+    for allow in (False, True):
+        config = small.prepared()
+        config.custom_hooks = []  # as in another project: the hook of ours would refuse it too
+        config.test_cfg = dict(
+            type='RobustnessTestLoop', suite='clean', limit=1, allow_mismatch=allow,
+            out=str(tmp_path / f'out{allow}'),
+        )  # fmt: skip
+        config.load_from = str(tmp_path / 'reversed.pth')
+        config.work_dir = str(tmp_path / f'work{allow}')
+        runner = Runner.from_cfg(config)
+        if allow:
+            found = runner.test()
+        else:
+            with pytest.raises(UserError, match=r'reversed\.pth: class .* was number'):
+                runner.test()
+    assert found['clean/mIoU'] > 0
+
+
+def test_built_metrics_are_used_as_they_are(small):
+    config = small.prepared()
+    model = load_model(config, small.checkpoint)
+    given = {'data_loader': config.test_dataloader, 'limit': 1, 'suite': 'clean'}
+    dice = IoUMetric(iou_metrics=['mDice'])
+    (cell,) = evaluate_robustness(model, metrics=dice, **given).cells
+    assert cell.metrics['mDice']['mean'] > 0
+    with pytest.raises(UserError, match='but not both'):
+        evaluate_robustness(model, metrics=[dice, {'type': 'IoUMetric'}], **given)
 
 
 def test_a_config_without_a_file(small, by_tool, tmp_path):

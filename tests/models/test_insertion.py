@@ -333,6 +333,10 @@ class Pooled(Host):
         return self.mlp(x.mean(1))
 
 
+def projections() -> nn.Module:
+    return nn.ModuleDict({name: nn.Linear(2, 2) for name in 'qkv'})
+
+
 def twice(model: nn.Module) -> None:
     add_context_broadcast(model)
     add_context_broadcast(model)
@@ -346,6 +350,8 @@ def twice(model: nn.Module) -> None:
         (lambda: add_context_broadcast(small_vit(), layers=[4]), 'the 4 layers 0 to 3'),
         (lambda: add_context_broadcast(small_vit(), where='middle'), "where='middle'"),
         (lambda: add_context_broadcast(nn.Linear(2, 2)), 'no MLP of a known kind'),
+        (lambda: add_context_broadcast(projections()), '; its last linear layers are k and v.'),
+        (lambda: add_context_broadcast(nn.Conv2d(3, 3, 1)), 'output is to be broadcast.'),
         (lambda: add_context_broadcast(small_vit(), tokens='image'), 'no part with text_embed'),
         (lambda: add_context_broadcast(small_vit(), tokens='pictures'), "tokens='pictures'"),
         (lambda: twice(small_vit()), 'blocks.2.mlp already broadcasts'),

@@ -317,6 +317,14 @@ def test_wrong_options_say_what_is_wrong(attention, message):
         model(attention)
 
 
+def test_patches_without_any_key_are_refused():
+    """Only added tokens are attended to, and there are none of them before the patches."""
+    pattern = SparsePattern(random=0, window=0, global_tokens=0, added_tokens=2)
+    with pytest.raises(UserError, match=r'some patches of a \(4, 4\) grid have no key at all'):
+        make_plan(pattern, (4, 4))
+    assert make_plan(pattern, (4, 4), prefix=2).mask()[2:].sum(1).tolist() == [2] * 16
+
+
 def test_dropout_of_the_attention_is_refused():
     with pytest.raises(UserError, match='attn_drop_rate does not work with'):
         ViTCB({**SMALL, 'attn_drop_rate': 0.1}, attention='W', out_indices=(0,), pyramid=False)

@@ -409,6 +409,21 @@ def test_wrong_options_say_what_is_wrong(options, message):
         TimmCB(**options)
 
 
+def test_a_model_that_drops_no_paths():
+    """timm's GhostNet takes no drop_path_rate: that is fine unless one is wanted."""
+    model = TimmCB('ghostnet_050')
+    assert len(model.eval()(seeded(1, 3, 64, 64))) == len(model.out_channels) == 5
+    with pytest.raises(UserError, match=r'cannot be built with these options: .*drop_path_rate'):
+        TimmCB('ghostnet_050', drop_path_rate=0.1)
+
+
+def test_without_cb_no_layer_is_counted():
+    plain = TimmCB('pvt_v2_b0')
+    assert (plain.depth, plain.broadcast_layers) == (0, ())
+    with_cb = TimmCB('pvt_v2_b0', broadcast='cb', layers='all')
+    assert (with_cb.depth, with_cb.broadcast_layers) == (8, tuple(range(8)))
+
+
 def test_copies_broadcast_by_themselves():
     model = small('Swin-Ti', 'cb_s', scale_init=0.5).eval()
     twin = copy.deepcopy(model)

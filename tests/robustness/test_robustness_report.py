@@ -258,6 +258,13 @@ def test_curves_are_the_means():
         assert axis.lines[0].get_xydata().tolist() == [[0, 50], [1, 10 + k]]
 
 
+def test_an_axis_names_the_unit_where_it_is_known():
+    percent, unknown = summarize_records(*table9()), summarize_records(*table9())
+    unknown['units'] = {**unknown['units'], 'mIoU': ''}
+    titles = [robustness_figure(one).axes[0].get_xlabel() for one in (percent, unknown)]
+    assert titles == ['mIoU (%)', 'mIoU']
+
+
 @pytest.mark.parametrize(
     ('metrics', 'columns'),
     [

@@ -83,6 +83,7 @@ def test_visualize_compares_two_models(study, tmp_path):
         assert [layer['index'] for layer in described['layers']] == [1, 3]
         for layer, real in zip(described['layers'], maps, strict=True):
             assert layer['grid'] == [3, 5]
+            assert (layer['heads'], layer['prefix_tokens']) == ([0, 1, 2], ['cls'])
             np.testing.assert_allclose(layer['maps'], real.maps, rtol=1e-5, atol=1e-9)
             np.testing.assert_allclose(layer['entropy'], real.entropy, rtol=1e-5)
     assert content['models'][0]['layers'][1]['maps'] != content['models'][1]['layers'][1]['maps']
@@ -317,6 +318,14 @@ def test_wrong_commands_are_explained(study, tmp_path, capsys, name):
     assert message in captured.err
     assert captured.err.startswith('error: ')
     assert not list(tmp_path.iterdir())
+
+
+def test_the_backbone_alone_or_the_whole_segmentor(study):
+    alone = load_subject(*map(str, study.plain))
+    whole = load_subject(*map(str, study.plain), whole=True)
+    assert alone.segmentor is None
+    assert whole.segmentor.backbone is whole.model
+    assert whole.model.state_dict().keys() == alone.model.state_dict().keys()
 
 
 def test_bare_weights_with_a_config(study, tmp_path):

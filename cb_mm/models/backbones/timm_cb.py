@@ -75,7 +75,7 @@ class TimmCB(BaseModule):
         out_channels: Channels of every map.
         out_strides: Pixels per cell of every map.
         broadcast_layers: Numbers of the layers with CB.
-        depth: Number of layers.
+        depth: Number of layers that CB can be in; 0 without CB.
         weights_report: What ``init_cfg`` loaded, or None.
     """
 
