@@ -47,6 +47,8 @@ REVIEWED = {
     'cb_mm.engine.hooks.checkpoint.SafeCheckpointHook':
     'removes its own checkpoints; out_dir is refused',
     'cb_mm.models.backbones.with_cb.with_broadcast': 'imports the models of three known packages',
+    'cb_mm.models.distillation.Teacher':
+    'takes names of timm itself; checkpoint_path and pretrained_cfg are refused',
     'mmdet.datasets.crowdhuman.CrowdHumanDataset': 'writes the sizes of its images beside them',
     'mmdet.datasets.transforms.text_transformers.RandomSamplingNegPos': 'takes names on the Hub',
     'mmdet.datasets.transforms.transforms.Albu': 'takes the names of allowed types only',

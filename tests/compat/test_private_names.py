@@ -33,6 +33,7 @@ PRIVATE = {
     'mmengine.runner.loops:_InfiniteDataloaderIterator': ['_iterator'],
     'mmengine.dataset:BaseDataset': ['_metainfo'],
     'mmpretrain.datasets:CIFAR10': ['_check_integrity'],
+    'mmpretrain.models.heads:ClsHead': ['_get_loss'],
     'mmseg.models.decode_heads.decode_head:BaseDecodeHead': ['_transform_inputs'],
     'os': ['_exit'],
     'pycocotools.cocoeval:COCOeval': ['_paramsEval'],

@@ -17,8 +17,8 @@ from cb_mm.robustness import SweepOptions, sweep, write_report
 from cb_mm.robustness.metrics import JobEvaluator
 from cb_mm.robustness.units import _FRACTIONS, _PERCENT, in_percent
 
-PACKAGES = {'mmdet': 'mmdet.evaluation', 'mmseg': 'mmseg.evaluation',
-            'mmpretrain': 'mmpretrain.evaluation'}  # fmt: skip
+PACKAGES = {'cb_mm': 'cb_mm.evaluation.vqa_accuracy', 'mmdet': 'mmdet.evaluation',
+            'mmseg': 'mmseg.evaluation', 'mmpretrain': 'mmpretrain.evaluation'}  # fmt: skip
 #: Not in every release.
 NEW = {'mmdet.FasterCocoMetric'}
 

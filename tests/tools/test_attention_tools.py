@@ -135,7 +135,7 @@ def test_analyze_compares_two_models(study, tmp_path, capsys):
     plain, scaled = summary['models']
     assert (plain['name'], plain['images'], plain['grids']) == ('plain', 3, [[3, 5]])
     assert plain['scales'] == []
-    assert [scale['layer'] for scale in scaled['scales']] == [2, 3]
+    assert [scale['layer'] for scale in scaled['scales']] == [0, 1, 2, 3]
     values = [r['layers'][2]['heads']['entropy'][1] for r in records if r['model'] == 'plain']
     assert plain['layers'][2]['heads']['entropy']['mean'][1] == pytest.approx(np.mean(values))
     assert 0 < plain['layers'][2]['all_heads']['entropy']['mean'] < plain['bound']
@@ -295,7 +295,7 @@ def bad_commands(study) -> dict[str, tuple[list[object], str]]:
         'no checkpoint': ([config, 'none.pth', image], 'checkpoint none.pth does not exist'),
         'checkpoint of another model': (
             [config, study.scaled[1], image],
-            '2 tensors are unknown here (such as blocks.2.mlp.broadcast.scale',
+            '4 tensors are unknown here (such as blocks.0.mlp.broadcast.scale',
         ),
         'no attention': (['resnet18', checkpoint, image], 'ResNet has no attention; it consists'),
         'windows': (

@@ -30,8 +30,8 @@ def _explained(source: str, what: str) -> Iterator[None]:
         raise UserError(
             f'{what} of {source}: there is no such folder, the name is not in the local cache of '
             'the Hugging Face Hub, and it could not be downloaded. Download it where there is a '
-            'network (huggingface-cli download dandelin/vilt-b32-mlm --local-dir DIR), and pass '
-            '`init` DIR; to test, `cfg_options` model.data_preprocessor.tokenizer=DIR.'
+            'network, and pass its folder: `init` DIR; to test, `cfg_options` '
+            'model.data_preprocessor.tokenizer=DIR.'
         ) from error
     finally:
         transformers_logging.set_verbosity(verbosity)
