@@ -53,17 +53,16 @@ def rows() -> list[tuple[str, str, float, str, tuple[str, ...]]]:
 
 
 def count(config: str, options: tuple[str, ...] = (), device: str = 'meta') -> int:
-    """Return the parameters of the model of a config that training changes."""
+    """Return the parameters that training changes, in the model that it would build."""
     import torch
     from mmengine.registry import MODELS, init_default_scope
 
-    from cb_mm.config.loading import load_config, replace_sync_bn
+    from cb_mm.engine.training import RunOptions, prepare_config
 
-    loaded = load_config(REPO / config, options)
-    replace_sync_bn(loaded)
-    init_default_scope(loaded.default_scope)
+    prepared = prepare_config(RunOptions(REPO / config, cfg_options=options))
+    init_default_scope(prepared.default_scope)
     with torch.device(device):
-        model = MODELS.build(loaded.model)
+        model = MODELS.build(prepared.model)
     return sum(p.numel() for p in model.parameters() if p.requires_grad)
 
 
