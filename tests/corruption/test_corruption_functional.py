@@ -113,7 +113,8 @@ def peer_seeds(name: str, draws: int) -> list[int]:
     [
         pytest.param(name, marks=[pytest.mark.slow] if name == 'frost' else [])
         for name in NAMES
-        if CORRUPTIONS[name].imagenet_c and name != 'elastic_transform'
+        # These two are ImageNet-C's own, which imagecorruptions changed; see their tests.
+        if CORRUPTIONS[name].imagenet_c and name not in ('elastic_transform', 'pixelate')
     ]
     + ['elastic_displacement'],
 )
