@@ -22,14 +22,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from .options import (
-    add_attention_models,
-    add_attention_output,
-    api_parser,
-    check_names,
-    count,
-    in_options,
-)
+from .options import add_attention_models, api_parser, attention_args, count, in_options
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
@@ -54,9 +47,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         help='an external entropy, drawn as a line with this text; may be repeated',
     )
     parser.add_argument('--overwrite', action='store_true', help='replace other records in --out')
-    add_attention_output(parser)
-    args = parser.parse_args(argv)
-    check_names(parser, args)
+    args = attention_args(parser, argv)
     try:
         args.references = [(float(value), text) for value, text in args.references]
     except ValueError as error:

@@ -181,8 +181,8 @@ def add_formats(parser: argparse.ArgumentParser) -> None:
                         help='of the figures (png svg)')  # fmt: skip
 
 
-def add_attention_output(parser: argparse.ArgumentParser) -> None:
-    """Add the output options of the attention tools: size, folder and device."""
+def attention_args(parser: argparse.ArgumentParser, argv: list[str] | None) -> argparse.Namespace:
+    """Add what the attention tools share, size, folder and device, and read the command line."""
     add = parser.add_argument
     add('--size', type=image_size, metavar='N|HxW',
         help="resize every image (each image's own size)")  # fmt: skip
@@ -192,10 +192,8 @@ def add_attention_output(parser: argparse.ArgumentParser) -> None:
     add_matching(parser)
     add_safe_config(parser)
     add_trust_checkpoint(parser)
-
-
-def check_names(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
-    """Every model has a name, or none of them."""
+    args = parser.parse_args(argv)
     models = 2 if 'compare' in args else 1
     if 'names' in args and len(args.names) != models:
         parser.error(f'--names: give {models}, one for each model')
+    return args

@@ -13,14 +13,7 @@ from __future__ import annotations
 
 import argparse
 
-from .options import (
-    add_attention_models,
-    add_attention_output,
-    api_parser,
-    check_names,
-    count,
-    in_options,
-)
+from .options import add_attention_models, api_parser, attention_args, count, in_options
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
@@ -28,10 +21,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser = api_parser(__doc__)
     add_attention_models(parser, 'IMAGES', 'measured on the same images')
     parser.add_argument('--limit', type=count, metavar='N', help='the first N images (all)')
-    add_attention_output(parser)
-    args = parser.parse_args(argv)
-    check_names(parser, args)
-    return args
+    return attention_args(parser, argv)
 
 
 def run(args: argparse.Namespace) -> None:

@@ -28,7 +28,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from .options import add_attention_models, add_attention_output, api_parser, check_names, in_options
+from .options import add_attention_models, api_parser, attention_args, in_options
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
@@ -78,10 +78,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         help='names or numbers of segmentation classes: draw which patches their logits come from',
     )
     parser.add_argument('--html', action='store_true', help='write a page to explore interactively')
-    add_attention_output(parser)
-    args = parser.parse_args(argv)
-    check_names(parser, args)
-    return args
+    return attention_args(parser, argv)
 
 
 def run(args: argparse.Namespace) -> None:

@@ -10,12 +10,6 @@ DeiT's hard distillation; the recipe is otherwise that of imagenet_vit_b_cb.py.
 Drop path 0.2, as the paper says for ViT-B with CB.
 """
 
-_base_ = ['../imagenet/imagenet_vit_b_cb.py']
+_base_ = ['../imagenet/imagenet_vit_b_cb.py', '../_base_/models/distilled.py']
 
-model = dict(
-    type='DistilledClassifier',
-    teacher='regnety_160.deit_in1k',  # a timm name, or the config of a model of mmpretrain
-    teacher_weights=None,  # a file; None: those of the timm model
-    backbone=dict(arch='deit_base_distilled_patch16_224'),
-    head=dict(type='DistilledClsHead'),
-)
+model = dict(**_base_.distilled, backbone=dict(arch='deit_base_distilled_patch16_224'))

@@ -10,18 +10,9 @@ The recipe is DeiT's, our reading except for the epochs; drop path 0.1 is the ho
 """
 
 _base_ = [
-    '../_base_/models/classifier_vit.py',
+    '../_base_/models/classifier_timm.py',
     '../_base_/datasets/imagenet.py',
     '../_base_/schedules/imagenet_150e.py',
 ]
 
-model = dict(
-    backbone=dict(
-        _delete_=True,
-        type='TimmCB',
-        model_name='localvit_tiny_patch16_224',
-        out_type='cls',
-        drop_path_rate=0.1,
-    ),
-    head=dict(in_channels=192),
-)
+model = dict(backbone=dict(model_name='localvit_tiny_patch16_224'), head=dict(in_channels=192))

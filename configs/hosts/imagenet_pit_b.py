@@ -10,18 +10,9 @@ drop path 0.1 is the host's own.
 """
 
 _base_ = [
-    '../_base_/models/classifier_vit.py',
+    '../_base_/models/classifier_timm.py',
     '../_base_/datasets/imagenet.py',
     '../_base_/schedules/imagenet_300e.py',
 ]
 
-model = dict(
-    backbone=dict(
-        _delete_=True,
-        type='TimmCB',
-        model_name='pit_b_224',
-        out_type='cls',
-        drop_path_rate=0.1,
-    ),
-    head=dict(in_channels=1024),
-)
+model = dict(backbone=dict(model_name='pit_b_224'), head=dict(in_channels=1024))

@@ -10,18 +10,9 @@ The recipe is DeiT's, our reading except for the epochs; drop path 0.1 is the ho
 """
 
 _base_ = [
-    '../_base_/models/classifier_vit.py',
+    '../_base_/models/classifier_timm.py',
     '../_base_/datasets/imagenet.py',
     '../_base_/schedules/imagenet_120e.py',
 ]
 
-model = dict(
-    backbone=dict(
-        _delete_=True,
-        type='TimmCB',
-        model_name='pvt_v2_b1',
-        out_type='cls',
-        drop_path_rate=0.1,
-    ),
-    head=dict(in_channels=512),
-)
+model = dict(backbone=dict(model_name='pvt_v2_b1'), head=dict(in_channels=512))

@@ -10,18 +10,12 @@ The recipe is DeiT's, our reading except for the epochs; drop path 0.2 is the ho
 """
 
 _base_ = [
-    '../_base_/models/classifier_vit.py',
+    '../_base_/models/classifier_timm.py',
     '../_base_/datasets/imagenet.py',
     '../_base_/schedules/imagenet_120e.py',
 ]
 
 model = dict(
-    backbone=dict(
-        _delete_=True,
-        type='TimmCB',
-        model_name='swin_tiny_patch4_window7_224',
-        out_type='cls',
-        drop_path_rate=0.2,
-    ),
+    backbone=dict(model_name='swin_tiny_patch4_window7_224', drop_path_rate=0.2),
     head=dict(in_channels=768),
 )

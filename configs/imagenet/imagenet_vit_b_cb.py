@@ -13,21 +13,6 @@ _base_ = ['imagenet_vit_b.py']
 
 model = dict(backbone=dict(broadcast='cb', drop_path_rate=0.2))
 param_scheduler = [
-    dict(
-        type='LinearLR',
-        start_factor=1e-3,
-        by_epoch=True,
-        begin=0,
-        end=10,
-        convert_to_iter_based=True,
-    ),
-    dict(
-        type='CosineAnnealingLR',
-        eta_min=1e-5,
-        by_epoch=True,
-        begin=10,
-        end=300,
-        T_max=290,
-        convert_to_iter_based=True,
-    ),
+    dict(**_base_.warmup, begin=0, end=10),
+    dict(**_base_.cosine, begin=10, end=300),
 ]

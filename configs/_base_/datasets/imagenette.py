@@ -5,19 +5,15 @@ dataset_type = 'ClassFolders'
 data_root = 'data/imagenette'
 image_size = 184
 
-train_pipeline = [
-    dict(type='LoadImageFromFile'),
-    dict(type='Resize', scale=(image_size, image_size)),
-    dict(type='RandomResizedCrop', scale=image_size),
-    dict(type='RandomFlip', prob=0.5, direction='horizontal'),
-    dict(type='PackInputs'),
-]
-test_pipeline = [
-    dict(type='LoadImageFromFile'),
-    dict(type='Resize', scale=(image_size, image_size)),
-    dict(type='CorruptionPoint', channel_order='bgr'),
-    dict(type='PackInputs'),
-]
+load = dict(type='LoadImageFromFile')
+resize = dict(type='Resize', scale=(image_size, image_size))
+random_crop = dict(type='RandomResizedCrop', scale=image_size)
+random_flip = dict(type='RandomFlip', prob=0.5, direction='horizontal')
+corruption_point = dict(type='CorruptionPoint', channel_order='bgr')
+pack = dict(type='PackInputs')
+
+train_pipeline = [load, resize, random_crop, random_flip, pack]
+test_pipeline = [load, resize, corruption_point, pack]
 train_dataloader = dict(
     batch_size=16,  # × 4 GPUs = 64
     num_workers=4,

@@ -26,28 +26,10 @@ optim_wrapper = dict(
     ),
 )
 schedule = '300e'
-warmup_epochs = 5
-epochs = 300
-train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=epochs, val_interval=1)
-param_scheduler = [
-    dict(
-        type='LinearLR',
-        start_factor=1e-3,
-        by_epoch=True,
-        begin=0,
-        end=warmup_epochs,
-        convert_to_iter_based=True,
-    ),
-    dict(
-        type='CosineAnnealingLR',
-        eta_min=1e-5,
-        by_epoch=True,
-        begin=warmup_epochs,
-        end=epochs,
-        T_max=295,
-        convert_to_iter_based=True,
-    ),
-]
+train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=300, val_interval=1)
+warmup = dict(type='LinearLR', start_factor=1e-3, by_epoch=True, convert_to_iter_based=True)
+cosine = dict(type='CosineAnnealingLR', eta_min=1e-5, by_epoch=True, convert_to_iter_based=True)
+param_scheduler = [dict(**warmup, begin=0, end=5), dict(**cosine, begin=5, end=300)]
 default_hooks = dict(checkpoint=dict(interval=1, save_best='accuracy/top1'))
 val_cfg = dict(type='ValLoop')
 test_cfg = dict(type='TestLoop')
