@@ -364,7 +364,8 @@ def test_glass_takes_pixels_as_the_walk_of_imagenet_c_does(reach):
     ours = blur._jumble(height, width, reach, rng(7))
     pixels = np.arange(height * width).reshape(height, width)
     rows, columns = height - 2 * reach, width - 2 * reach
-    moves = rng(7).integers(-reach, reach, size=(2, rows, columns), dtype=np.int8)
+    drawn = rng(7).integers(4 * reach * reach, size=(rows, columns), dtype=np.uint8)
+    moves = np.stack(np.divmod(drawn, 2 * reach)).astype(int) - reach
     for y in range(height - reach, reach, -1):
         for x in range(width - reach, reach, -1):
             down, right = moves[:, y - reach - 1, x - reach - 1]

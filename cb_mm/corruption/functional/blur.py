@@ -188,9 +188,9 @@ def glass_blur(image: np.ndarray, level: float, rng: np.random.Generator) -> np.
     height, width = image.shape[:2]
     places = np.arange(height * width, dtype=np.int32)
     for _ in range(rounds):
-        places = places[_jumble(height, width, reach, rng)]
+        places = places.take(_jumble(height, width, reach, rng))
     pixels = smooth(image, sigma).reshape(-1, 3)
-    return smooth(pixels[places].reshape(image.shape), sigma)
+    return smooth(pixels.take(places, axis=0).reshape(image.shape), sigma)
 
 
 def _jumble(height: int, width: int, reach: int, rng: np.random.Generator) -> np.ndarray:
@@ -200,20 +200,19 @@ def _jumble(height: int, width: int, reach: int, rng: np.random.Generator) -> np
     ``reach`` away. A pixel it takes from further on has been overwritten already, so its origin is
     the origin of that one: a chain, followed here for all pixels at once by doubling the stride.
     """
-    source = np.arange(height * width, dtype=np.int32)
+    source = np.zeros((height, width), np.int32)
     # The walk leaves a margin, so that no pixel is taken from outside.
-    walked = source.reshape(height, width)[
-        reach + 1 : height - reach + 1, reach + 1 : width - reach + 1
-    ]
-    moves = rng.integers(-reach, reach, size=(2, *walked.shape), dtype=np.int8)
-    here = walked.copy()
-    walked += moves[0].astype(np.int32) * width + moves[1]
-    unfinished = here[walked > here]
-    is_open = np.zeros(height * width, bool)
-    is_open[unfinished] = True
+    walked = source[reach + 1 : height - reach + 1, reach + 1 : width - reach + 1]
+    steps = np.arange(-reach, reach, dtype=np.int32)
+    moves = np.add.outer(width * steps, steps).ravel()
+    walked[:] = moves.take(rng.integers(moves.size, size=walked.shape, dtype=np.uint8))
+    source = source.ravel()
+    is_open = source > 0
+    source += np.arange(source.size, dtype=np.int32)
+    unfinished = np.flatnonzero(is_open)
     while unfinished.size:
-        via = source[unfinished]
-        ends, still = source[via], is_open[via]
+        via = source.take(unfinished)
+        ends, still = source.take(via), is_open.take(via)
         source[unfinished], is_open[unfinished] = ends, still
         unfinished = unfinished[still]
     return source

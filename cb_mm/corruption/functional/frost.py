@@ -19,7 +19,7 @@ _FROST = ((1.0, 0.4), (0.8, 0.6), (0.7, 0.7), (0.65, 0.7), (0.6, 0.75))
 
 _GLIMMER = 110, 180, 255  # brightness of the crystals, from those behind to those in front
 _SPRAYS = 4, 3  # bunches of crystals with one root, along the longer and the shorter side
-_FERNS = 5  # crystals of a bunch
+_FERNS = 4  # crystals of a bunch
 _JOINTS = 12  # places on a stem from which two branches grow
 _TWIGS = 2  # places on a branch from which two twigs grow
 _SUBPIXEL_BITS = 4
