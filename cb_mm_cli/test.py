@@ -39,7 +39,8 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add('config', metavar='CONFIG', help='config file')
     add('checkpoint', metavar='CHECKPOINT', help='weights of exactly this model')
-    add('--suite', metavar='NAME', help='a named set of corruptions: table9, imagenet-c, clean')
+    add('--suite', metavar='NAME', help='a named set of corruptions: table9, imagenet-c, '
+        'cityscapes-c, coco-c, clean')  # fmt: skip
     add('--corruption', nargs='+', dest='corruptions', metavar='NAME[=LEVEL,...]',
         help='corruptions, with levels in their own unit, or at severities 1 to 5')  # fmt: skip
     add('--frost-pictures', metavar='DIR', help='photographs of frost, as ImageNet-C has them; '

@@ -145,7 +145,8 @@ def evaluate_robustness(
         model_or_config: Path of a config, a ``Config``, or a built model of mmseg, mmdet or
             mmpretrain with its weights. Neither is changed.
         checkpoint: Weights of exactly this model; none for a built one.
-        suite: A named set of corruptions: 'table9', 'imagenet-c' or 'clean'.
+        suite: A named set of corruptions: 'table9', 'imagenet-c', 'cityscapes-c', 'coco-c' or
+            'clean'.
         corruptions: Names with levels in their own unit ('gaussian_noise=5,10'), or without.
         severity: From 1 to 5, for corruptions without a level; all five by default.
         fgsm: Attack each image by one step of this many grey levels along the gradient of the loss.
