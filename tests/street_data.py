@@ -13,7 +13,7 @@ _COLOURS = np.random.default_rng(7).integers(0, 256, (256, 3))
 
 
 def _pair(image: Path, labels: Path, classes: int, seed: int, size: tuple[int, int]) -> None:
-    """Fields of a few classes, with a line of 255 between; an image in the colours of the fields."""
+    """Fields of a few classes with a line of 255 between; an image in their colours."""
     rng = np.random.default_rng(seed)
     height, width = size
     values = rng.integers(0, classes, (2, 4)).repeat(height // 2, 0).repeat(width // 4, 1)

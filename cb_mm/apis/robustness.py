@@ -164,7 +164,8 @@ def evaluate_robustness(
         compare: ``results.json`` of another model, for a table of both.
         data_root: Folder of the data set, in place of the config's.
         work_dir: For ``out='auto'``; by default ``work_dirs/CONFIG_SCHEDULE``.
-        test_set: Another test set of the config: 'imagenet-v2', 'imagenet-real', 'imagenet-a'.
+        test_set: Another test set of the config: 'imagenet-v2', 'imagenet-real', 'imagenet-a',
+            'imagenet-c'; 'acdc', 'acdc-night', ..., 'dark-zurich'.
         save_corrupted: Folder for the corrupted images.
         show_dir: Folder for predictions drawn over the images.
         html: Also write ``report.html``, one page with tables, curves and the worst images.

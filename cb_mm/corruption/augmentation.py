@@ -55,7 +55,7 @@ class _TrainingCorruption(BaseTransform):
     """What both have in common: their chance, and the colour order of the image."""
 
     #: What it chooses from.
-    operations: Sequence[str]
+    operations: list[str]
 
     def __init__(self, prob: float, channel_order: str) -> None:
         name = type(self).__name__

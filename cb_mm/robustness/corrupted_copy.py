@@ -29,7 +29,7 @@ from ..fileio.atomic import remove_drafts
 from ..fileio.digests import value_digest
 from ..fileio.folder_lock import FolderLock
 from ..fileio.result_files import plain, read_json, write_json
-from .corrupted_images import Encoding, ImageWriter, folder_of
+from .corrupted_images import PNG, Encoding, ImageWriter, folder_of
 from .data import quiet_worker
 
 #: What the folder of a copy holds, beside its images.
@@ -59,7 +59,7 @@ def plan_copy(
     out: str | Path,
     seed: int = 0,
     limit: int | None = None,
-    encoding: Encoding = Encoding(),
+    encoding: Encoding = PNG,
     frost_pictures: str | None = None,
 ) -> CopyPlan:
     """Look at the test set of a config, and plan its copy.
@@ -124,7 +124,7 @@ def _write(
             _require_space(writer, [item for item in writer.items if item[0] in chosen], len(rest))
         loader = DataLoader(
             writer,
-            sampler=part,  # type: ignore[arg-type]  # any list of items is a sampler
+            sampler=part,  # any list of items is a sampler
             batch_size=None,
             num_workers=min(workers, len(part)),
             worker_init_fn=quiet_worker,

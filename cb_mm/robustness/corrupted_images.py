@@ -52,6 +52,9 @@ class Encoding:
         return cv2.imencode(f'.{self.format}', image, options)[1].tobytes()
 
 
+PNG = Encoding()
+
+
 class ImageWriter(Dataset):
     """Writes one corrupted image per item, a pair of numbers: the image's and the cell's.
 
@@ -74,7 +77,7 @@ class ImageWriter(Dataset):
         out: Path,
         seed: int = 0,
         limit: int | None = None,
-        encoding: Encoding = Encoding(),
+        encoding: Encoding = PNG,
         frost_pictures: str | None = None,
     ) -> None:
         corruption = dict(type='SweepCorruption', seed=seed, frost_pictures=frost_pictures)
@@ -149,8 +152,8 @@ def _paths_below(paths: Sequence[str], roots: Sequence[str]) -> list[str]:
         inside = [one for one in below if not one.startswith('..')]
         if not inside:
             raise UserError(
-                f'image {path} is not below data_root ({", ".join(roots) or "none"}): set data_root '
-                'of the data set to a folder that holds its images.'
+                f'image {path} is not below data_root ({", ".join(roots) or "none"}): set '
+                'data_root of the data set to a folder that holds its images.'
             )
         found.append(inside[0].replace(os.sep, '/'))
     if len(set(found)) < len(found):

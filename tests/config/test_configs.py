@@ -62,7 +62,7 @@ def test_the_count():
     assert len(MODERN) == 4 + 5
     assert len(VQA) == 4
     kinds = ('', '_cb')
-    assert OTHERS == sorted(f'{d}_upernet_vit_s{kind}' for d in OTHER_DATA for kind in kinds)
+    assert sorted(f'{d}_upernet_vit_s{kind}' for d in OTHER_DATA for kind in kinds) == OTHERS
 
 
 @pytest.mark.parametrize('name', [*LEAVES, *OTHERS])

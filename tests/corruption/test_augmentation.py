@@ -177,7 +177,7 @@ def test_geometric_operations_are_refused_where_labels_have_a_place():
             seeded(moving, picture(), **{key: 0})
     for elastic in (AugMix(corruptions=['elastic_displacement']),
                     RandomCorruption(['elastic_transform'], held_out=None)):  # fmt: skip
-        with pytest.raises(UserError, match='gt_seg_map.*elastic_.* moves the image'):
+        with pytest.raises(UserError, match=r'gt_seg_map.*elastic_.* moves the image'):
             seeded(elastic, picture(), gt_seg_map=0)
 
 
@@ -193,7 +193,9 @@ def own_config(folder: Path, base: str, transform: str) -> Path:
     return write_config(folder, text.replace("dict(type='AugMix')", transform))
 
 
-@pytest.mark.parametrize('transform', ["dict(type='RandomCorruption', prob=1.0)", "dict(type='AugMix')"])
+@pytest.mark.parametrize(
+    'transform', ["dict(type='RandomCorruption', prob=1.0)", "dict(type='AugMix')"]
+)
 @pytest.mark.parametrize(
     'base', ['upernet_vit_ti.py', 'mask_rcnn_vit_ti.py', 'imagenet/imagenet_vit_ti.py']
 )

@@ -236,8 +236,10 @@ def test_windows_differ_from_whole_images(trained):
 
 
 def test_a_corrupted_copy_of_cityscapes_has_its_layout(roots, tmp_path):
-    copy = corrupt_dataset(config_file(CONFIG['cityscapes']), tmp_path / 'c',
-                           suite='cityscapes-c', limit=1, data_root=roots['cityscapes'])  # fmt: skip
+    config = config_file(CONFIG['cityscapes'])
+    copy = corrupt_dataset(
+        config, tmp_path / 'c', suite='cityscapes-c', limit=1, data_root=roots['cityscapes']
+    )
     assert (len(copy.folders), copy.written) == (4 * 3 + 12 * 5, 72)
     folder = tmp_path / 'c' / 'fog' / '5'
     file = 'leftImg8bit/val/frankfurt/frankfurt_000000_000019_leftImg8bit.png'
@@ -246,6 +248,7 @@ def test_a_corrupted_copy_of_cityscapes_has_its_layout(roots, tmp_path):
     report = check('cityscapes', folder, splits=['val'])
     assert set(found(report)) == {'label-alone', 'count', 'resized'}
     # A copy of ACDC, whose images are of four data sets.
-    copy = corrupt_dataset(config_file(CONFIG['cityscapes']), tmp_path / 'a', corruptions=['fog=2'],
-                           test_set='acdc', data_root=roots['acdc'])  # fmt: skip
+    copy = corrupt_dataset(
+        config, tmp_path / 'a', corruptions=['fog=2'], test_set='acdc', data_root=roots['acdc']
+    )
     assert check('acdc', next(iter(copy.folders.values()))).ok

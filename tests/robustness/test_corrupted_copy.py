@@ -170,7 +170,8 @@ def test_labels_beside_the_images_are_linked_one_by_one(seg, tmp_path):
     shutil.copytree(seg.data / 'images' / 'validation', folder)
     shutil.copytree(seg.data / 'annotations' / 'validation', folder, dirs_exist_ok=True)
     before = content(data)
-    same = [f'test_dataloader.dataset.data_prefix.{key}=all' for key in ('img_path', 'seg_map_path')]
+    prefix = 'test_dataloader.dataset.data_prefix'
+    same = [f'{prefix}.{key}=all' for key in ('img_path', 'seg_map_path')]
     copy = corrupt_dataset(seg.config, tmp_path / 'out', corruptions=['fog=2'],
                            data_root=data, cfg_options=same)  # fmt: skip
     assert content(data) == before

@@ -21,9 +21,11 @@ _TRAIN_IDS = (
     'make them with "pip install cityscapesscripts" and '
     '"CITYSCAPES_DATASET=ROOT csCreateTrainIdLabelImgs"'
 )
-_STREET = dict(classes=19, ignored=255)
-_ETH = dict(**_STREET, image_suffix='_rgb_anon.png', label_suffix='_gt_labelTrainIds.png')
-_VOC = dict(images='JPEGImages', classes=21, ignored=255)
+_STREET: dict[str, Any] = dict(classes=19, ignored=255)
+_ETH: dict[str, Any] = dict(
+    **_STREET, image_suffix='_rgb_anon.png', label_suffix='_gt_labelTrainIds.png'
+)
+_VOC: dict[str, Any] = dict(images='JPEGImages', classes=21, ignored=255)
 _VOC_LISTS = 'ImageSets/Segmentation'
 _VOC_AUG = (
     "get SBD (benchmark.tgz) and convert it with mmsegmentation's "

@@ -3,7 +3,8 @@
 Crops of 512 x 1024, as mmsegmentation's configs have them.
 """
 
-default_scope = 'mmseg'
+_base_ = ['ade20k.py']
+
 dataset_type = 'CityscapesDataset'
 data_root = 'data/cityscapes'
 crop_size = (512, 1024)
@@ -13,47 +14,31 @@ train_pipeline = [
     dict(type='LoadAnnotations'),
     dict(type='RandomResize', scale=(2048, 1024), ratio_range=(0.5, 2.0), keep_ratio=True),
     dict(type='RandomCrop', crop_size=crop_size, cat_max_ratio=0.75),
-    dict(type='RandomFlip', prob=0.5),
-    dict(type='PhotoMetricDistortion'),
-    dict(type='PackSegInputs'),
+    *_base_.train_pipeline[4:],
 ]
 test_pipeline = [
     dict(type='LoadImageFromFile'),
     dict(type='Resize', scale=(2048, 1024), keep_ratio=True),
-    # After Resize: the labels keep their own size, at which the metric is computed.
     dict(type='LoadAnnotations'),
     dict(type='PackSegInputs'),
 ]
 train_dataloader = dict(
-    batch_size=2,  # x 8 GPUs = 16
-    num_workers=4,
-    persistent_workers=True,
-    sampler=dict(type='ReplayInfiniteSampler', shuffle=True),
     dataset=dict(
         type=dataset_type,
         data_root=data_root,
         data_prefix=dict(img_path='leftImg8bit/train', seg_map_path='gtFine/train'),
         pipeline=train_pipeline,
-    ),
+    )
 )
 val_dataloader = dict(
-    batch_size=1,
-    num_workers=4,
-    persistent_workers=True,
-    sampler=dict(type='DefaultSampler', shuffle=False),
     dataset=dict(
         type=dataset_type,
         data_root=data_root,
         data_prefix=dict(img_path='leftImg8bit/val', seg_map_path='gtFine/val'),
         pipeline=test_pipeline,
-    ),
+    )
 )
 test_dataloader = val_dataloader
-val_evaluator = dict(type='IoUMetric', iou_metrics=['mIoU'])
-test_evaluator = val_evaluator
-visualizer = dict(
-    type='SegLocalVisualizer', vis_backends=[dict(type='LocalVisBackend')], name='visualizer'
-)
 
 # tools/test.py --test-set NAME --data-root ITS_FOLDER
 # ACDC has the classes and labels of Cityscapes; mmseg has no class of its own for it. Its images
