@@ -8,6 +8,7 @@ Examples:
   python tools/check_data.py --dataset ade20k data/mine --num-classes 12
   python tools/check_data.py --dataset imagenet data/imagenet --quick
   python tools/check_data.py --dataset vqav2 data/vqav2 --quick
+  python tools/check_data.py --dataset cityscapes data/cityscapes    # acdc, dark-zurich, voc, ...
 
 The full check decodes every file. The quick one reads all names and a few files; training and
 testing do it by themselves before they start.
@@ -30,6 +31,11 @@ SPLITS = {
     'coco': ('train2017', 'val2017'),
     'imagenet': ('train', 'val'),
     'vqav2': ('train2014', 'val2014'),
+    'cityscapes': ('train', 'val'),
+    'acdc': ('fog', 'night', 'rain', 'snow'),
+    'dark-zurich': ('val',),
+    'voc': ('train', 'aug', 'val'),
+    'coco-stuff': ('train2017', 'val2017'),
 }
 
 

@@ -10,6 +10,7 @@ Examples:
   python tools/test.py CONFIG CHECKPOINT --suite table9 --compare OTHER/results.json
   python tools/test.py CONFIG CHECKPOINT --suite table9 --html  # one page to look at
   python tools/test.py IMAGENET_CONFIG CHECKPOINT --test-set imagenet-a --data-root DIR
+  python tools/test.py CITYSCAPES_CONFIG CHECKPOINT --test-set acdc-night --data-root DIR
   torchrun --nproc_per_node=8 tools/test.py CONFIG CHECKPOINT --suite table9 --launcher pytorch
 
 Clean images and deterministic corruptions are tested once, random ones --repeats times. Each
@@ -39,7 +40,8 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add('config', metavar='CONFIG', help='config file')
     add('checkpoint', metavar='CHECKPOINT', help='weights of exactly this model')
-    add('--suite', metavar='NAME', help='a named set of corruptions: table9, imagenet-c, clean')
+    add('--suite', metavar='NAME', help='a named set of corruptions: table9, imagenet-c, '
+        'cityscapes-c, coco-c, clean')  # fmt: skip
     add('--corruption', nargs='+', dest='corruptions', metavar='NAME[=LEVEL,...]',
         help='corruptions, with levels in their own unit, or at severities 1 to 5')  # fmt: skip
     add('--frost-pictures', metavar='DIR', help='photographs of frost, as ImageNet-C has them; '
@@ -65,7 +67,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     add('--cache-mb', type=int, metavar='N', help='maximum memory for decoded images ' 'and label '
         'maps, in MiB per process (2048)')  # fmt: skip
     add('--test-set', metavar='NAME', help='another test set of the config: imagenet-v2, '
-        'imagenet-real or imagenet-a')  # fmt: skip
+        'imagenet-real, imagenet-a, imagenet-c; acdc, acdc-fog, ..., dark-zurich')  # fmt: skip
     add_running(parser, "torch's settings, as upstream tests")
     add_cfg_options(parser, 'test_dataloader.batch_size=4')
     add_trust_checkpoint(parser)

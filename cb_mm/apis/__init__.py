@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         visualize_attention,
     )
     from .benchmarking import BenchmarkReport, benchmark
+    from .corrupting import CorruptedCopy, corrupt_dataset
     from .curves import plot_curves
     from .gpu_check.checking import GpuReport, check_gpu
     from .onnx import OnnxExport, export_onnx
@@ -32,6 +33,7 @@ _HOMES = {
     'AttentionPictures': 'attention',
     'AttentionSummary': 'attention',
     'BenchmarkReport': 'benchmarking',
+    'CorruptedCopy': 'corrupting',
     'GpuReport': 'gpu_check.checking',
     'OnnxExport': 'onnx',
     'Prediction': 'prediction',
@@ -42,6 +44,7 @@ _HOMES = {
     'attention_statistics': 'attention',
     'benchmark': 'benchmarking',
     'check_gpu': 'gpu_check.checking',
+    'corrupt_dataset': 'corrupting',
     'evaluate_robustness': 'robustness',
     'export_onnx': 'onnx',
     'load_from_hub': 'sharing',
@@ -59,6 +62,7 @@ __all__ = [
     'AttentionPictures',
     'AttentionSummary',
     'BenchmarkReport',
+    'CorruptedCopy',
     'GpuReport',
     'OnnxExport',
     'Prediction',
@@ -69,6 +73,7 @@ __all__ = [
     'attention_statistics',
     'benchmark',
     'check_gpu',
+    'corrupt_dataset',
     'evaluate_robustness',
     'export_onnx',
     'load_from_hub',

@@ -145,7 +145,8 @@ def evaluate_robustness(
         model_or_config: Path of a config, a ``Config``, or a built model of mmseg, mmdet or
             mmpretrain with its weights. Neither is changed.
         checkpoint: Weights of exactly this model; none for a built one.
-        suite: A named set of corruptions: 'table9', 'imagenet-c' or 'clean'.
+        suite: A named set of corruptions: 'table9', 'imagenet-c', 'cityscapes-c', 'coco-c' or
+            'clean'.
         corruptions: Names with levels in their own unit ('gaussian_noise=5,10'), or without.
         severity: From 1 to 5, for corruptions without a level; all five by default.
         fgsm: Attack each image by one step of this many grey levels along the gradient of the loss.
@@ -163,7 +164,8 @@ def evaluate_robustness(
         compare: ``results.json`` of another model, for a table of both.
         data_root: Folder of the data set, in place of the config's.
         work_dir: For ``out='auto'``; by default ``work_dirs/CONFIG_SCHEDULE``.
-        test_set: Another test set of the config: 'imagenet-v2', 'imagenet-real', 'imagenet-a'.
+        test_set: Another test set of the config: 'imagenet-v2', 'imagenet-real', 'imagenet-a',
+            'imagenet-c'; 'acdc', 'acdc-night', ..., 'dark-zurich'.
         save_corrupted: Folder for the corrupted images.
         show_dir: Folder for predictions drawn over the images.
         html: Also write ``report.html``, one page with tables, curves and the worst images.

@@ -2,6 +2,7 @@
 
 from .. import _old_names
 from . import functional  # noqa: F401  (importing fills the table)
+from .augmentation import AugMix, RandomCorruption
 from .pipeline import corrupt_dataset, corrupt_dataset_cfg, insert_corruption
 from .registry import CORRUPTIONS, SEVERITIES, Corruption, corrupt, find_corruption
 from .suites import SUITES, Cell, cells_for, parse_corruption
@@ -11,9 +12,11 @@ __all__ = [
     'CORRUPTIONS',
     'SEVERITIES',
     'SUITES',
+    'AugMix',
     'Cell',
     'Corruption',
     'ImageCorruption',
+    'RandomCorruption',
     'cells_for',
     'corrupt',
     'corrupt_dataset',

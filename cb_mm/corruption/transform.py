@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import posixpath
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import cv2
@@ -76,11 +76,7 @@ class ImageCorruption(BaseTransform):
         self.level = find_corruption(name).resolve(severity, level)
         if not 0 <= prob <= 1:
             raise UserError(f'prob={prob!r} of ImageCorruption must be between 0 and 1')
-        if channel_order not in _CHANNEL_ORDERS:
-            raise UserError(
-                f'channel_order={channel_order!r} of ImageCorruption must be one of '
-                f'{", ".join(_CHANNEL_ORDERS)}'
-            )
+        check_channel_order(channel_order, 'ImageCorruption')
         for option, number in (('seed', seed), ('repeat', repeat)):
             if not isinstance(number, (int, np.integer)) and (option, number) != ('seed', None):
                 raise UserError(f'{option}={number!r} of ImageCorruption must be a whole number')
@@ -98,29 +94,21 @@ class ImageCorruption(BaseTransform):
         """Replace ``results['img']``; the old array is left as it was."""
         image: Any = results.get('img')
         where = f'ImageCorruption({self.name}), image {results.get("img_path") or "without path"}'
-        _check(image, where)
+        check_image(image, where)
         _leave_threads_of_parent()
         if self.seed is None:
-            rng = np.random.Generator(np.random.SFC64(_global_entropy()))
+            rng = fresh_generator()
         else:
             identity = image_identity(results, self.root)
             rng = noise_generator(self.seed, self.repeat, identity, self.name, self.level)
         if self.prob < 1 and rng.random() >= self.prob:
             return results
-        values = image.astype(np.uint8, copy=False)
-        swap = values.ndim == 3 and values.shape[2] == 3 and self._order(results) == 'bgr'
-        if swap:
-            values = cv2.cvtColor(values, cv2.COLOR_BGR2RGB)
-        values = corrupt(values, self.name, rng, level=self.level, **self._options)
-        if swap:
-            values = cv2.cvtColor(values, cv2.COLOR_RGB2BGR)
-        results['img'] = values.astype(image.dtype, copy=False)
+        change_rgb(
+            results,
+            self.channel_order,
+            lambda rgb: corrupt(rgb, self.name, rng, level=self.level, **self._options),
+        )
         return results
-
-    def _order(self, results: dict) -> str:
-        if self.channel_order != 'auto':
-            return self.channel_order
-        return str(results.get('channel_order', 'bgr')).lower()
 
     def __repr__(self) -> str:
         return (
@@ -199,12 +187,42 @@ def _leave_threads_of_parent() -> None:
         cv2.setNumThreads(0)
 
 
-def _global_entropy() -> list[int]:
-    """Draw four numbers from numpy's global generator, which mmengine seeds in every worker."""
-    return np.random.randint(0, 2**31 - 1, size=4).tolist()  # noqa: NPY002
+def fresh_generator() -> np.random.Generator:
+    """Return a generator whose seed is drawn from numpy's global one.
+
+    mmengine seeds that one in every worker, and cb_mm's samplers for every sample.
+    """
+    entropy = np.random.randint(0, 2**31 - 1, size=4).tolist()  # noqa: NPY002
+    return np.random.Generator(np.random.SFC64(entropy))
 
 
-def _check(image: object, where: str) -> None:
+def change_rgb(
+    results: dict, channel_order: str, change: Callable[[np.ndarray], np.ndarray]
+) -> None:
+    """Replace ``results['img']`` by what ``change`` makes of it as uint8 RGB, or grey-scale."""
+    image: np.ndarray = results['img']
+    values = image.astype(np.uint8, copy=False)
+    order = results.get('channel_order', 'bgr') if channel_order == 'auto' else channel_order
+    swap = values.ndim == 3 and values.shape[2] == 3 and str(order).lower() == 'bgr'
+    if swap:
+        values = cv2.cvtColor(values, cv2.COLOR_BGR2RGB)
+    values = change(values)
+    if swap:
+        values = cv2.cvtColor(values, cv2.COLOR_RGB2BGR)
+    results['img'] = values.astype(image.dtype, copy=False)
+
+
+def check_channel_order(channel_order: str, where: str) -> None:
+    """Raise a UserError for a colour order that there is not."""
+    if channel_order not in _CHANNEL_ORDERS:
+        raise UserError(
+            f'channel_order={channel_order!r} of {where} must be one of '
+            f'{", ".join(_CHANNEL_ORDERS)}'
+        )
+
+
+def check_image(image: object, where: str) -> None:
+    """Raise a UserError for what cannot be corrupted."""
     if not isinstance(image, np.ndarray):
         raise UserError(f'{where}: needs an array in "img"; put it right after the image loader')
     if image.ndim not in (2, 3) or (image.ndim == 3 and image.shape[2] not in (1, 3)):

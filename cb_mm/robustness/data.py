@@ -225,7 +225,7 @@ class JobLoader:
             num_workers=workers,
             persistent_workers=workers > 0,
             collate_fn=Collate(_collate_of(config)),
-            worker_init_fn=_quiet_worker,
+            worker_init_fn=quiet_worker,
             **options,
         )
 
@@ -264,7 +264,7 @@ def _collate_of(config: Any) -> Callable:
     return partial(FUNCTIONS.get(options.pop('type')), **options)
 
 
-def _quiet_worker(_: int) -> None:
+def quiet_worker(_: int) -> None:
     """Use one thread per worker, and let the main process decide when to stop."""
     leave_signals_to_parent()
     cv2.setNumThreads(0)

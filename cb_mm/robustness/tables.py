@@ -121,6 +121,8 @@ def _overall_line(overall: Mapping[str, Any] | None, name: str) -> str:
         return ''
     severities = ', '.join(map(str, overall['severities']))
     what = 'severities 1 to 5' if overall['complete'] else f'the measured severities ({severities})'
+    if not overall['complete'] and list(overall['severities']) == [1, 2, 3, 4, 5]:
+        what = 'those of severities 1 to 5 that each corruption has in the table'
     relative = '' if overall['rpc'] is None else f', rPC {100 * overall["rpc"]:.2f} %'
     return (
         f'mPC {overall["mpc"]:.2f}{relative}: {markdown_text(_title(name))} averaged over {what} '

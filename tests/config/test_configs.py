@@ -24,6 +24,10 @@ CLASSIFIERS = [
 VQA = sorted(file.stem for file in (CONFIGS / 'vqa').glob('*.py'))
 #: Their models are built in test_modern_backbones.py.
 MODERN = sorted(file.stem for file in (CONFIGS / 'modern').glob('*.py'))
+#: Other data sets than ADE20K; they are read in test_label_pairs.py.
+OTHER_DATA = ('cityscapes', 'voc', 'coco_stuff')
+#: Two of each: without a broadcast, and with CB.
+OTHERS = sorted(file.stem for name in OTHER_DATA for file in (CONFIGS / name).glob('*.py'))
 LEAVES = sorted(file.stem for folder in (CONFIGS, CONFIGS / 'demo') for file in folder.glob('*.py'))
 UPERNET = [
     f'upernet_vit_{size}{kind}' for size in ('ti', 's', 'b') for kind in ('', '_cb', '_cb_s')
@@ -57,9 +61,11 @@ def test_the_count():
     assert len(CLASSIFIERS) == 9 + 2 + 12 + 9 + 12
     assert len(MODERN) == 4 + 5
     assert len(VQA) == 4
+    kinds = ('', '_cb')
+    assert sorted(f'{d}_upernet_vit_s{kind}' for d in OTHER_DATA for kind in kinds) == OTHERS
 
 
-@pytest.mark.parametrize('name', LEAVES)
+@pytest.mark.parametrize('name', [*LEAVES, *OTHERS])
 def test_builds_and_says_how_to_run_it(name):
     config = read(name)
     # cuDNN measures its algorithms only where all images have one size.

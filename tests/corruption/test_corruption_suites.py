@@ -34,6 +34,29 @@ def test_imagenet_c_is_fifteen_corruptions_at_five_severities():
     assert len({cell.key for cell in cells}) == len(cells)
 
 
+def test_cityscapes_c_has_three_severities_of_noise_and_five_of_the_rest():
+    """As SegFormer tests: "3 severities for 4 kinds of Noise and 5 for the rest 12 kinds"."""
+    cells = SUITES['cityscapes-c']
+    assert cells[0] == Cell('clean')
+    measured: dict[str, list] = {}
+    for cell in cells[1:]:
+        measured.setdefault(cell.name, []).append(cell.severity)
+    noises = {name for name in measured if name.endswith('_noise')}
+    assert (len(noises), len(measured)) == (4, 16)
+    for name, severities in measured.items():
+        assert severities == ([1, 2, 3] if name in noises else [1, 2, 3, 4, 5])
+    extra = {name for name in measured if CORRUPTIONS[name].imagenet_c == 'extra'}
+    assert extra == {'speckle_noise', 'gaussian_blur', 'spatter', 'saturate'}
+    common = {name for name, entry in CORRUPTIONS.items() if entry.imagenet_c == 'common'}
+    assert common - set(measured) == {'zoom_blur', 'elastic_transform', 'pixelate'}
+
+
+def test_coco_c_is_imagenet_c_with_the_elastic_transform_of_imagecorruptions():
+    other = {'elastic_transform': 'elastic_displacement'}
+    expected = [(other.get(c.name, c.name), c.severity) for c in SUITES['imagenet-c']]
+    assert [(cell.name, cell.severity) for cell in SUITES['coco-c']] == expected
+
+
 @pytest.mark.parametrize(
     ('text', 'severity', 'keys'),
     [

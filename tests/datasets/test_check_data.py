@@ -548,7 +548,8 @@ def test_all_kinds_are_exercised_here():
     configured = {'label-unknown', 'class-absent', 'label-lossy', 'head-too-small'}
     configured |= {'head-too-large', 'category-unused'}
     vqa = {'answer-missing'}  # in test_vqa.py
-    assert ade | coco | elsewhere | folders | others | configured | vqa == set(KINDS)
+    pairs = {'not-converted', 'resized'}  # in test_label_pairs.py
+    assert ade | coco | elsewhere | folders | others | configured | vqa | pairs == set(KINDS)
 
 
 def test_classes_without_a_category_are_found(coco):

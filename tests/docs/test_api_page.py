@@ -19,7 +19,7 @@ def test_examples_run_one_after_another(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / 'configs').symlink_to(CONFIGS)
     page = blocks('docs/api.md')
-    assert len(page) == 5
+    assert len(page) == 6
     names: dict = {}
     for block in page:
         exec(compile(block, 'docs/api.md', 'exec'), names)

@@ -6,18 +6,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from ...fileio.folders import list_files
-from .files import (
-    Progress,
-    ReadResult,
-    data_root,
-    inspect_image,
-    inspect_labels,
-    run_all,
-    turned_apart,
-)
-from .files import sample as sample_of
+from .files import Progress, data_root
 from .findings import Report
+from .label_pairs import PairLayout, check_pairs
 
 SPLITS = ('training', 'validation')
 
@@ -51,7 +42,8 @@ def check_ade20k(
     if _misplaced(root, report):
         return report
     for split in splits:
-        _check_split(root, split, num_classes, report, progress, workers)
+        layout = PairLayout(f'images/{split}', f'annotations/{split}', classes=num_classes)
+        check_pairs(root, split, layout, report, progress, workers)
     if num_classes == 150 and all(report.counts.get(f'{s} images') for s in FULL_COUNTS):
         found = {s: report.counts[f'{s} images'] for s in FULL_COUNTS}
         if found != FULL_COUNTS:
@@ -110,64 +102,3 @@ def _misplaced(root: Path, report: Report) -> bool:
         if _full_release(path):
             return _misplaced(path, report)
     return False
-
-
-def _check_split(
-    root: Path,
-    split: str,
-    num_classes: int,
-    report: Report,
-    progress: Progress | None,
-    workers: int | None,
-) -> None:
-    image_dir, label_dir = Path('images', split), Path('annotations', split)
-    missing = [folder for folder in (image_dir, label_dir) if not (root / folder).is_dir()]
-    for folder in missing:
-        report.add('missing-folder', folder, 'the folder does not exist')
-    if missing:
-        return
-    image_files, label_files = (list_files(root / folder) for folder in (image_dir, label_dir))
-    report.check_names(image_dir, image_files)
-    report.check_names(label_dir, label_files)
-    images: set[str] = set()
-    for name in image_files:
-        stem, dot, suffix = name.rpartition('.')
-        if suffix == 'jpg':
-            images.add(stem)
-        elif suffix.lower() in ('jpg', 'jpeg', 'png', 'bmp', 'webp', 'tif', 'tiff'):
-            report.add('suffix', image_dir / name, f'ends in {dot}{suffix}, only .jpg is read')
-    labels = {name[:-4] for name in label_files if name.endswith('.png')}
-    report.counts[f'{split} images'] = len(images)
-    report.counts[f'{split} label maps'] = len(labels)
-    if not images:
-        report.add('no-images', image_dir, 'there is no .jpg file in the folder')
-    for stem in sorted(images - labels):
-        report.add(
-            'label-missing', image_dir / f'{stem}.jpg', f'there is no {label_dir}/{stem}.png'
-        )
-    for stem in sorted(labels - images):
-        report.add('label-alone', label_dir / f'{stem}.png', f'there is no {image_dir}/{stem}.jpg')
-
-    def read(stem: str) -> tuple[ReadResult, ReadResult]:
-        return (
-            inspect_image(root / image_dir / f'{stem}.jpg'),
-            inspect_labels(root / label_dir / f'{stem}.png', num_classes),
-        )
-
-    pairs = sorted(images & labels)
-    chosen = sample_of(pairs) if report.quick else pairs
-    report.counts[f'{split} pairs read'] = len(chosen)
-    for stem, (image, label) in zip(chosen, run_all(read, chosen, progress, workers), strict=True):
-        image_file, label_file = image_dir / f'{stem}.jpg', label_dir / f'{stem}.png'
-        for kind, message in image.findings:
-            report.add(kind, image_file, message)
-        for kind, message in label.findings:
-            report.add(kind, label_file, message)
-        if turned_apart(image, label.size):
-            report.add('orientation', image_file, f'has the EXIF orientation {image.orientation}')
-        elif image.size and label.size and image.size != label.size:
-            report.add(
-                'label-size',
-                label_file,
-                f'is {label.size[0]}x{label.size[1]}, its image is {image.size[0]}x{image.size[1]}',
-            )

@@ -154,8 +154,11 @@ def _header(data: bytes) -> Image.Image:
         return Image.new('RGB', (1, 1))
 
 
-def inspect_labels(path: Path, num_classes: int) -> ReadResult:
-    """Decode a label map as mmseg does (Pillow, palette numbers kept) and look at its values."""
+def inspect_labels(path: Path, num_classes: int, ignored: int = 0) -> ReadResult:
+    """Decode a label map as mmseg does (Pillow, palette numbers kept) and look at its values.
+
+    Classes are 1 to ``num_classes`` where ``ignored`` is 0, and else count from 0.
+    """
     try:
         with Image.open(path) as picture:
             mode, size = picture.mode, picture.size
@@ -169,12 +172,14 @@ def inspect_labels(path: Path, num_classes: int) -> ReadResult:
         )
     present = np.flatnonzero(np.bincount(values.ravel(), minlength=256))
     found = []
-    wrong = [int(v) for v in present if num_classes < v < 255]
+    last = num_classes if ignored == 0 else num_classes - 1
+    wrong = [int(v) for v in present if last < v < 255]
     if wrong:
         shown = ', '.join(map(str, wrong[:6])) + (', ...' if len(wrong) > 6 else '')
-        found.append(('label-range', f'has labels {shown}; 0 to {num_classes} are allowed'))
-    if 255 in present and num_classes < 255:
+        also = '' if ignored == 0 else f' and {ignored}'
+        found.append(('label-range', f'has labels {shown}; 0 to {last}{also} are allowed'))
+    if 255 in present and num_classes < 255 and ignored != 255:
         found.append(('label-255', f'has {int((values == 255).sum()):,} pixels of label 255'))
-    if not any(0 < v < 255 for v in present):
+    if not any(v not in (ignored, 255) for v in present):
         found.append(('label-empty', 'every pixel is "other"'))
     return ReadResult(size, tuple(found))

@@ -40,12 +40,18 @@ KINDS: dict[str, Kind] = {
     'missing-folder': Kind('error', 'folder is missing', 'unpack the whole archive'),
     'missing-file': Kind('error', 'file is missing', 'unpack the whole archive'),
     'no-images': Kind('error', 'no image in the folder', 'unpack the whole archive'),
+    'not-converted': Kind(
+        'error', 'label maps that must be made first', 'run the command that is named above'
+    ),
     'count': Kind('note', 'not the full release', 'nothing, if you want a part of it'),
     # image files
     'unreadable': Kind('error', 'image cannot be decoded', 'fetch the file again, or remove it'),
     'truncated': Kind('error', 'image is cut short', 'fetch the file again, or remove it'),
     'grey-scale': Kind('note', 'grey-scale image', 'nothing: it is read as RGB'),
     'four-channel': Kind('note', 'image with a fourth channel', 'nothing: it is read as RGB'),
+    'resized': Kind(
+        'note', 'image of another size', 'nothing, if you know; scores do not compare with others'
+    ),
     'suffix': Kind('warning', 'image that will not be read', 'rename or convert it'),
     'orientation': Kind(
         'error',
@@ -174,7 +180,7 @@ class Problem:
 
 @dataclass
 class Report:
-    """All that a check found in a data set ('ade20k' or 'coco')."""
+    """All that a check found in a data set ('ade20k', 'coco', ...)."""
 
     dataset: str
     root: Path

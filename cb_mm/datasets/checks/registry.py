@@ -13,6 +13,7 @@ from .ade20k import check_ade20k
 from .coco import check_coco
 from .findings import KINDS, Problem, Report, require_valid
 from .imagenet import check_imagenet
+from .pair_sets import PAIR_SETS, RUN
 from .vqa import check_vqav2
 
 __all__ = [
@@ -122,6 +123,17 @@ CHECKS: dict[str, DatasetCheck] = {
             part_of=_vqa_part,
             options_of=lambda dataset, model: {},
         ),
+        *(
+            DatasetCheck(
+                name=one.name,
+                type=one.type,
+                splits=tuple(one.layouts),
+                run=RUN[one.name],
+                part_of=one.part_of,
+                options_of=lambda dataset, model: {},
+            )
+            for one in PAIR_SETS.values()
+        ),
     )
 }
 
@@ -149,14 +161,13 @@ def check_configured(datasets: list[Mapping[str, Any]], model: Mapping[str, Any]
         datasets: Their configs.
         model: The config of the model that they are for.
     """
-    by_type = {entry.type: entry for entry in CHECKS.values()}
     seen = set()
     for dataset in datasets:
-        entry = by_type.get(str(dataset.get('type')).split('.')[-1])
-        root = dataset.get('data_root')
-        part = entry.part_of(dataset) if entry else None
-        if entry is None or not root or part is None or (entry.name, root, part) in seen:
-            continue
-        seen.add((entry.name, root, part))
-        options = entry.options_of(dataset, model)
-        require_valid(entry.run(root, quick=True, splits=[part], **options))
+        kind, root = str(dataset.get('type')).split('.')[-1], dataset.get('data_root')
+        for entry in CHECKS.values():
+            part = entry.part_of(dataset) if root and entry.type == kind else None
+            if part is None or (entry.name, root, part) in seen:
+                continue
+            seen.add((entry.name, root, part))
+            options = entry.options_of(dataset, model)
+            require_valid(entry.run(root, quick=True, splits=[part], **options))

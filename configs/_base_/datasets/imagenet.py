@@ -55,6 +55,18 @@ test_sets = {
             )
         )
     ),
+    # ImageNet-C itself, or a copy by tools/corrupt.py: one folder of a corruption and severity,
+    # whose images are the crops already.
+    'imagenet-c': dict(
+        test_dataloader=dict(
+            dataset=dict(
+                data_root='data/imagenet-c/fog/3',
+                data_prefix='',
+                labels='imagenet',
+                pipeline=[dict(type='LoadImageFromFile'), dict(type='PackInputs')],
+            )
+        )
+    ),
     # The validation images with several labels each; 3,163 of the 50,000 have none and do not
     # count. --cfg-options test_evaluator.real_labels=real.json uses the file itself.
     'imagenet-real': dict(
