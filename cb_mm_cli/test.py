@@ -9,6 +9,7 @@ Examples:
   python tools/test.py CONFIG CHECKPOINT --fgsm 1 2 4          # ε in grey levels
   python tools/test.py CONFIG CHECKPOINT --suite table9 --compare OTHER/results.json
   python tools/test.py CONFIG CHECKPOINT --suite table9 --html  # one page to look at
+  python tools/test.py CONFIG CHECKPOINT --suite table9 --metrics calibration boundary
   python tools/test.py IMAGENET_CONFIG CHECKPOINT --test-set imagenet-a --data-root DIR
   torchrun --nproc_per_node=8 tools/test.py CONFIG CHECKPOINT --suite table9 --launcher pytorch
 
@@ -56,6 +57,8 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         metavar='DIR',
         help='where results go (work_dirs/CONFIG_SCHEDULE/test_...)',
     )
+    add('--metrics', nargs='+', metavar='NAME', help='measure this too: calibration (ECE, Brier '
+        'score, reliability diagram), boundary (boundary IoU)')  # fmt: skip
     add('--compare', metavar='FILE', help='results.json of another model, for a table of both')
     add('--save-corrupted', metavar='DIR', help='write the corrupted images there, as PNG')
     add('--show-dir', metavar='DIR', help='draw predictions over the images, there')

@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader
 from ..config.loading import load_config
 from ..errors import UserError
 from ..fileio.result_files import read_json
+from ..robustness.extra_metrics import split_names
 from ..robustness.given import config_of, describe_data, describe_metrics
 from ..robustness.sweep import SweepOptions, sweep
 from .calls import api, files_in, options_from, save_files
@@ -157,7 +158,9 @@ def evaluate_robustness(
         data_loader: What to test on in place of the config's: a DataLoader that mmengine has
             built, the config of one, or the config of a data set. A built model needs it, unless
             it carries its config in ``model.cfg``.
-        metrics: In place of the config's ``test_evaluator``: configs, or built metrics.
+        metrics: In place of the config's ``test_evaluator``: configs, or built metrics. A name adds
+            a metric to the others: 'calibration' (segmentation, classification), 'boundary'
+            (boundary IoU of a segmentation).
         out: Folder for the results; the same call resumes there. 'auto' is a separate folder in
             ``work_dir`` for each test. By default results are only in memory.
         compare: ``results.json`` of another model, for a table of both.
@@ -188,6 +191,7 @@ def evaluate_robustness(
         UserError: Something that the caller can fix; it names the parameter or the file.
         Stopped: A signal asked for the end. What is finished is in ``out``.
     """
+    names, metrics = split_names(metrics)
     options = options_from(
         SweepOptions,
         locals(),
@@ -195,6 +199,7 @@ def evaluate_robustness(
         corruption=corruptions,
         data_loader=None,
         metrics=None,
+        extra_metrics=names,
         out=None if out == 'auto' else out,
     )
     _take(options, model_or_config, data_loader, metrics)

@@ -36,6 +36,7 @@ from ..errors import UserError
 from ..fileio.figures import USUAL_FORMATS, check_formats
 from ..fileio.result_files import read_json
 from .console_log import QuietLog, quiet_console
+from .extra_metrics import add_extra_metrics, check_names
 from .identity import sweep_identity
 from .jobs import FGSM, Job, plan_cells, plan_jobs
 from .page import write_page
@@ -43,7 +44,7 @@ from .passes import follow, lead
 from .records import SweepRecords
 from .report import check_comparable, write_report
 from .results_file import read_compared
-from .tester import ModelUnderTest, metric_configs
+from .tester import ModelUnderTest
 from .worst_images import draw_worst_images, read_worst_images
 
 
@@ -54,6 +55,7 @@ class SweepOptions(RunOptions):
     Attributes:
         data_loader: A loader that is built already; ``config`` then only describes it.
         metrics: Metrics that are built already; ``config`` then only describes them.
+        extra_metrics: Names of metrics to add: 'calibration', 'boundary'.
     """
 
     checkpoint: str | Path | None = None
@@ -74,6 +76,7 @@ class SweepOptions(RunOptions):
     test_set: str | None = None
     data_loader: DataLoader | None = None
     metrics: Sequence[BaseMetric] | None = None
+    extra_metrics: Sequence[str] = ()
 
 
 @dataclass
@@ -85,6 +88,7 @@ class _Plan:
     checkpoint: str
     config: Config = field(repr=False)
     precision: Precision | None
+    metrics: Sequence[BaseMetric] | None
 
 
 def sweep(options: SweepOptions, console: TextIO | None = None) -> Path | None:
@@ -133,6 +137,7 @@ def _validate(options: SweepOptions) -> _Plan:
     if options.fgsm and options.data_loader is not None:
         raise UserError('`fgsm` needs the config of the data loader, not a built one.')
     check_formats(options.formats)
+    check_names(options.extra_metrics)
     precision = choose_precision(options.precision, options.amp)
     other = read_compared(options.compare) if options.compare else None
     checkpoint = _weights(options)
@@ -143,11 +148,11 @@ def _validate(options: SweepOptions) -> _Plan:
             set_normalization(
                 config, options.normalization, str(options.checkpoint), options.trust_checkpoint
             )
-        metric_configs(config)
+        metrics = add_extra_metrics(config, options.metrics, options.extra_metrics)
         replace_sync_bn(config)  # it needs several GPUs, and in testing it does what BN does
         if options.data_loader is None:
             check_data(config, ['test'])
-    return _Plan(jobs, other, checkpoint, config, precision)
+    return _Plan(jobs, other, checkpoint, config, precision, metrics)
 
 
 def _weights(options: SweepOptions) -> str:
@@ -164,7 +169,7 @@ def _build(options: SweepOptions, plan: _Plan) -> ModelUnderTest:
             options.checkpoint,
             model=options.model,
             data_loader=options.data_loader,
-            metrics=options.metrics,
+            metrics=plan.metrics,
             trust=options.trust_checkpoint,
             seed=options.seed or 0,
             limit=options.limit,

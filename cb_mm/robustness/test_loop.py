@@ -44,6 +44,7 @@ class RobustnessTestLoop(BaseLoop):
         limit: Only the first images.
         out: Folder of the results; by default one in the work directory.
         compare: ``results.json`` of another model.
+        metrics: Names of metrics to add: 'calibration', 'boundary'.
         cache_mb: Maximum memory for decoded images.
         allow_mismatch: Take a checkpoint that was trained with something else.
         fp16: Half precision, as in mmengine's own test loop.
@@ -64,6 +65,7 @@ class RobustnessTestLoop(BaseLoop):
         limit: int | None = None,
         out: str | None = None,
         compare: str | None = None,
+        metrics: Sequence[str] = (),
         cache_mb: int = SweepOptions.cache_mb,
         allow_mismatch: bool = False,
         fp16: bool = False,
@@ -79,6 +81,7 @@ class RobustnessTestLoop(BaseLoop):
             'limit': limit,
             'out': out,
             'compare': compare,
+            'extra_metrics': metrics,
             'cache_mb': cache_mb,
             'allow_mismatch': allow_mismatch,
             'amp': fp16,
