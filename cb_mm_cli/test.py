@@ -60,6 +60,10 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     add('--metrics', nargs='+', metavar='NAME', help='measure this too: calibration (ECE, Brier '
         'score, reliability diagram), boundary (boundary IoU)')  # fmt: skip
     add('--compare', metavar='FILE', help='results.json of another model, for a table of both')
+    add('--reference', metavar='FILE', help='results.json of the model that mCE, the mean '
+        'corruption error, refers to')  # fmt: skip
+    add('--detect', type=float, metavar='POINTS', help='with --compare: a difference for which to '
+        'say how many repeats and images would find it (1)')  # fmt: skip
     add('--save-corrupted', metavar='DIR', help='write the corrupted images there, as PNG')
     add('--show-dir', metavar='DIR', help='draw predictions over the images, there')
     add('--html', action='store_true', help='also write report.html: tables, curves, worst '

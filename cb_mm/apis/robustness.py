@@ -120,6 +120,8 @@ def evaluate_robustness(
     metrics: Any = None,
     out: str | Path | None = None,
     compare: str | Path | None = None,
+    reference: str | Path | None = None,
+    detect: float = SweepOptions.detect,
     data_root: str | Path | None = None,
     work_dir: str | Path | None = None,
     test_set: str | None = None,
@@ -164,6 +166,9 @@ def evaluate_robustness(
         out: Folder for the results; the same call resumes there. 'auto' is a separate folder in
             ``work_dir`` for each test. By default results are only in memory.
         compare: ``results.json`` of another model, for a table of both.
+        reference: ``results.json`` of the model that mCE, the mean corruption error, refers to.
+        detect: A difference in points: with ``compare``, the report says how many repeats and
+            images would find it.
         data_root: Folder of the data set, in place of the config's.
         work_dir: For ``out='auto'``; by default ``work_dirs/CONFIG_SCHEDULE``.
         test_set: Another test set of the config: 'imagenet-v2', 'imagenet-real', 'imagenet-a'.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,6 +36,7 @@ from ..engine.training import RunOptions, check_data, prepare_config
 from ..errors import UserError
 from ..fileio.figures import USUAL_FORMATS, check_formats
 from ..fileio.result_files import read_json
+from .comparison import check_comparable
 from .console_log import QuietLog, quiet_console
 from .extra_metrics import add_extra_metrics, check_names
 from .identity import sweep_identity
@@ -42,7 +44,7 @@ from .jobs import FGSM, Job, plan_cells, plan_jobs
 from .page import write_page
 from .passes import follow, lead
 from .records import SweepRecords
-from .report import check_comparable, write_report
+from .report import write_report
 from .results_file import read_compared
 from .tester import ModelUnderTest
 from .worst_images import draw_worst_images, read_worst_images
@@ -72,6 +74,8 @@ class SweepOptions(RunOptions):
     html: bool = False
     formats: Sequence[str] = USUAL_FORMATS
     compare: str | Path | None = None
+    reference: str | Path | None = None
+    detect: float = 1.0
     cache_mb: int = 2048
     test_set: str | None = None
     data_loader: DataLoader | None = None
@@ -85,6 +89,7 @@ class _Plan:
 
     jobs: list[Job]
     other: Mapping[str, Any] | None
+    reference: Mapping[str, Any] | None
     checkpoint: str
     config: Config = field(repr=False)
     precision: Precision | None
@@ -110,8 +115,9 @@ def sweep(options: SweepOptions, console: TextIO | None = None) -> Path | None:
             identity = sweep_identity(plan.config, plan.checkpoint, tester, plan.jobs, seed)
             if folder := _frost_folder(options, plan):
                 identity['frost_pictures'] = FrostPictures(folder).digest
-            if plan.other is not None:
-                check_comparable(identity, tester.dataset.metainfo, plan.other)
+            for name, read in (('compare', plan.other), ('reference', plan.reference)):
+                if read is not None:
+                    check_comparable(identity, tester.dataset.metainfo, read, name)
             out = Path(options.out or _default_folder(plan.config, options, identity))
             if main:
                 about = _about(plan.config, options, tester)
@@ -139,7 +145,10 @@ def _validate(options: SweepOptions) -> _Plan:
     check_formats(options.formats)
     check_names(options.extra_metrics)
     precision = choose_precision(options.precision, options.amp)
+    if not (math.isfinite(options.detect) and options.detect > 0):
+        raise UserError(f'`detect` {options.detect:g}: a difference in points, above 0, is needed.')
     other = read_compared(options.compare) if options.compare else None
+    reference = read_compared(options.reference, 'reference') if options.reference else None
     checkpoint = _weights(options)
     with explaining_build_errors(options.name):
         config = prepare_config(options, test_set=options.test_set)
@@ -152,7 +161,7 @@ def _validate(options: SweepOptions) -> _Plan:
         replace_sync_bn(config)  # it needs several GPUs, and in testing it does what BN does
         if options.data_loader is None:
             check_data(config, ['test'])
-    return _Plan(jobs, other, checkpoint, config, precision, metrics)
+    return _Plan(jobs, other, reference, checkpoint, config, precision, metrics)
 
 
 def _weights(options: SweepOptions) -> str:
@@ -225,13 +234,25 @@ def _run(
             lead(tester, plan.jobs, records, options, console, stop)
         except Stopped:
             if records.cells:
-                write_report(out, records.header, records.cells, plan.other, options.formats)
+                _report(options, plan, records)
             raise
-        text = write_report(out, records.header, records.cells, plan.other, options.formats)
+        text = _report(options, plan, records)
         if options.html:
             _write_page(tester, out, plan.other)
         if console is not None:
             print(f'\n{text}\n\nresults: {out}', file=console, flush=True)
+
+
+def _report(options: SweepOptions, plan: _Plan, records: SweepRecords) -> str:
+    return write_report(
+        records.path.parent,
+        records.header,
+        records.cells,
+        plan.other,
+        options.formats,
+        plan.reference,
+        options.detect,
+    )
 
 
 def _write_page(tester: ModelUnderTest, out: Path, other: Mapping[str, Any] | None) -> None:

@@ -15,7 +15,7 @@ CLASSES = ('a', 'b', 'c', 'd')
 
 
 def band(mask, width):
-    """The pixels of a mask that repeated erosion by 3 x 3 removes; outside of the image is not it."""
+    """The pixels of a mask that repeated erosion by 3 x 3 removes."""
     inside = ndimage.binary_erosion(mask, np.ones((3, 3)), iterations=width, border_value=0)
     return mask & ~inside
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -23,7 +25,7 @@ def expected(probability, predicted, truth, bins=15):
 
     def error(confidence, right):
         total = 0.0
-        for low, high in zip(edges[:-1], edges[1:], strict=True):
+        for low, high in itertools.pairwise(edges):
             inside = (confidence > low) & (confidence <= high)
             if low == 0:
                 inside |= confidence == 0
