@@ -77,6 +77,21 @@ class RobustnessReport:
         """Mean performance under corruption of each headline metric, where there are severities."""
         return self.results['summary']
 
+    @property
+    def worst_case(self) -> dict[str, Any]:
+        """The corruption that costs each headline metric most."""
+        return self.results['worst']
+
+    @property
+    def mce(self) -> dict[str, Any] | None:
+        """Errors relative to those of ``reference``; None without one."""
+        return self.results.get('mce')
+
+    @property
+    def comparison(self) -> dict[str, Any] | None:
+        """Differences to the model of ``compare``, their intervals and p-values; None without."""
+        return self.results.get('comparison')
+
     @cached_property
     def per_image(self) -> dict[str, dict[str, dict[str, float | None]]]:
         """Pass -> image -> metric -> score in per cent; None where an image has none."""

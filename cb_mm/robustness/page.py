@@ -81,7 +81,7 @@ def page_data(
         'cells': [_cell(cell, results, other, comparison['rows']) for cell in results['cells']],
         'summary': results.get('summary') or {},
         'worst_case': results.get('worst') or {},
-        'mce': results.get('mce'),
+        'mce': _errors(results.get('mce')),
         'calibration': {**CALIBRATION, 'accuracy': 'accuracy'} if has_calibration(results) else {},
         'classes': _classes(results, other),
         'images': _images(folder, results, other, metric),
@@ -89,6 +89,10 @@ def page_data(
         'worst': _with_other(worst, other),
         'notes': _notes(results, other),
     }
+
+
+def _errors(mce: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    return None if mce is None else {**mce, 'reference': one_line(mce['reference'])}
 
 
 def _titled(name: str, unit: str | None) -> str:

@@ -193,6 +193,47 @@ def test_what_cannot_be_measured_is_refused(given, message):
         run(CalibrationMetric(), [given])
 
 
+def test_what_a_real_binary_head_gives():
+    """mmseg's own post-processing of one channel: a sigmoid, and a threshold."""
+    from mmengine.config import ConfigDict
+    from mmengine.registry import init_default_scope
+    from mmengine.structures import PixelData
+    from mmseg.registry import MODELS
+    from mmseg.structures import SegDataSample
+
+    init_default_scope('mmseg')
+    torch.manual_seed(0)
+    model = MODELS.build(
+        dict(
+            type='EncoderDecoder',
+            data_preprocessor=dict(type='SegDataPreProcessor'),
+            backbone=dict(type='ResNetV1c', depth=18, base_channels=8),
+            decode_head=dict(
+                type='FCNHead', in_channels=64, channels=64, num_convs=0, concat_input=False,
+                num_classes=2, out_channels=1, threshold=0.6,
+                loss_decode=dict(type='CrossEntropyLoss', use_sigmoid=True),
+            ),
+            test_cfg=ConfigDict(mode='whole'),
+        )
+    ).eval()  # fmt: skip
+    truth = torch.randint(0, 2, (1, 40, 56))
+    truth[:, :5] = IGNORED
+    data = SegDataSample(gt_sem_seg=PixelData(data=truth))
+    data.set_metainfo({'img_shape': (64, 64), 'ori_shape': (40, 56)})
+    with torch.no_grad():
+        image = torch.randn(1, 3, 64, 64)
+        (output,) = model.predict(image, [data])
+        logit = model.encode_decode(image, [data.metainfo])
+    metric = CalibrationMetric(outputs=outputs_of(model))
+    figures = run(metric, [output.to_dict()])
+    logit = torch.nn.functional.interpolate(logit, (40, 56), mode='bilinear')[0, 0, 5:].double()
+    probability = expit(logit.numpy().ravel())
+    both = np.stack([1 - probability, probability], axis=1)
+    label = truth[0, 5:].numpy().ravel()
+    by_hand, _ = expected(both, (probability > 0.6).astype(int), label)
+    assert figures.metrics == pytest.approx(by_hand, abs=1e-2)
+
+
 def test_outputs_follow_from_the_head():
     from mmengine.registry import init_default_scope
     from mmseg.registry import MODELS
