@@ -12,6 +12,7 @@ from torch import nn
 
 from ..errors import UserError
 from ..evaluation.calibration import CalibrationMetric, outputs_of
+from .panoptic import do_without_panopticapi
 
 #: Name on the command line -> class.
 EXTRA_METRICS = {'calibration': 'CalibrationMetric', 'boundary': 'BoundaryIoUMetric'}
@@ -63,8 +64,9 @@ def add_extra_metrics(
 ) -> list[BaseMetric] | None:
     """Add metrics to ``test_evaluator``, which identifies a test, and to those that are built."""
     given = metric_configs(config)
-    if names:
-        config.test_evaluator = with_extra_metrics(given, names)
+    wanted = with_extra_metrics(do_without_panopticapi(config, given), names)
+    if wanted != given:
+        config.test_evaluator = wanted
     if built is None:
         return None
     every = with_extra_metrics(built, names)

@@ -27,7 +27,7 @@ from .units import PERCENT, in_percent
 #: Metrics that tables and figures show, if present: name -> common name.
 HEADLINES = {
     'mIoU': 'mIoU', 'boundary_mIoU': 'boundary IoU', 'bbox_mAP': 'box AP', 'segm_mAP': 'mask AP',
-    'top1': 'top-1',
+    'PQ': 'PQ', 'top1': 'top-1',
 }  # fmt: skip
 _COCO_STATS = ('mAP', 'mAP_50', 'mAP_75', 'mAP_s', 'mAP_m', 'mAP_l')
 
@@ -105,14 +105,14 @@ class JobEvaluator:
 
 
 def _add_streaming(metric: StreamingMetric, state: State, scores: Scores) -> None:
-    figures, prefix = metric.figures(state), f'{metric.prefix}/' if metric.prefix else ''
+    figures, whole = metric.figures(state), f'{metric.prefix}/' if metric.prefix else ''
+    prefix = '' if metric.prefix == metric.default_prefix else whole
     for name, value in figures.metrics.items():
-        scores.metrics[prefix + name] = scores.upstream[prefix + name] = value
+        scores.metrics[prefix + name] = scores.upstream[whole + name] = value
     for name, values in figures.per_class.items():
         classes = (metric.dataset_meta or {}).get('classes') or map(str, range(len(values)))
         scores.per_class[prefix + name] = _named(classes, values.tolist())
-    for name, curve in figures.curves.items():
-        scores.curves[prefix + name] = curve
+    scores.curves |= {prefix + name: curve for name, curve in figures.curves.items()}
 
 
 def _evaluate(metric: BaseMetric, results: list, limited: bool, scores: Scores) -> None:
@@ -147,7 +147,7 @@ def _evaluate(metric: BaseMetric, results: list, limited: bool, scores: Scores) 
     else:
         values, units = in_percent(metric, upstream)
         for name in values:
-            short = name.removeprefix('coco/') if coco else name
+            short = name.removeprefix('coco/') if coco else name.removeprefix('coco_panoptic/')
             scores.metrics[short], scores.units[short] = values[name], units[name]
 
 

@@ -92,7 +92,7 @@ def reliability_figure(results: Mapping[str, Any]) -> Figure:
     names = names or [CLEAN]
     columns = min(len(names), _COLUMNS)
     rows = math.ceil(len(names) / columns)
-    figure = new_figure(2.5 * columns + 0.5, 2.45 * rows + 0.55)
+    figure = new_figure(2.5 * columns + 0.5, 2.6 * rows + 0.75)
     figure.suptitle(
         figure_text(f'{results["model"]}, {results["identity"]["images"]} images'), fontsize=9
     )
@@ -124,7 +124,8 @@ def _draw(axis: Axes, title: str, clean: Mapping | None, cells: Sequence[Mapping
         label = f'{label}: ECE {cell["metrics"]["ECE"]["mean"]:.1f}'
         axis.plot(x, y, color=colour, lw=1.3, label=label, zorder=2)
         # The area of a dot is the share of the predictions that it stands for.
-        axis.scatter(x, y, s=[220 * one['share'] for one in bins], color=colour, lw=0, zorder=3)
+        area = [220 * one['share'] for one in bins]
+        axis.scatter(x, y, s=area, color=colour, lw=0, zorder=3, clip_on=False)
     axis.set(xlim=(0, 1), ylim=(0, 1), aspect='equal')
     axis.set_title(title, fontsize=8)
     axis.tick_params(labelsize=7)

@@ -18,6 +18,7 @@ _BESIDE = {
     'mIoU': {'aAcc': 'aAcc', 'mAcc': 'mAcc'},
     'bbox_mAP': {'bbox_mAP_50': 'box AP50', 'bbox_mAP_75': 'box AP75'},
     'top1': {'top5': 'top-5'},
+    'PQ': {'SQ': 'SQ', 'RQ': 'RQ', 'PQ_th': 'PQ things', 'PQ_st': 'PQ stuff'},
     'segm_mAP': {'segm_mAP_50': 'mask AP50', 'segm_mAP_75': 'mask AP75'},
 }
 
