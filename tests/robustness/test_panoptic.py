@@ -26,7 +26,7 @@ def by_hand(images):
     """PQ, SQ and RQ by class: all pairs of masks, one after another.
 
     Args:
-        images: true map, its segments id -> (label, crowd), predicted map, its segments id -> label.
+        images: true map, its segments (label, crowd), predicted map, its segments (label).
     """
     sums = {label: [0.0, 0, 0, 0] for label in range(4)}  # IoU, hits, false alarms, misses
     for true, segments, guess, guesses in images:
