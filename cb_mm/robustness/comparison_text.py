@@ -19,9 +19,7 @@ def comparison_text(comparison: Mapping[str, Any]) -> str:
     if comparison['not_in_other']:
         missing = '; '.join(map(markdown_text, comparison['not_in_other']))
         parts.append(f'Not measured for {second}: {missing}.')
-    for metric in dict.fromkeys(row['metric'] for row in rows):
-        of_metric = [row for row in rows if row['metric'] == metric]
-        parts.append(_needed_text(of_metric, metric, comparison['detect']))
+    parts.append(_needed_text(rows, comparison['detect']))
     return '\n\n'.join(part for part in parts if part)
 
 
@@ -53,8 +51,8 @@ def _table(comparison: Mapping[str, Any]) -> str:
         figures = [figure_of(row['this']), figure_of(row['other']), f'{gap["mean"]:+.2f}']
         metric = [title_of(row['metric'])] if several else []
         more = [_ends(row.get('over_images'))] if images else []
-        star = ' *' if row['significant'] else ''
-        more += [_p(row['p']), _p(row['p_holm']) + star] if judged else []
+        mark = ' ✓' if row['significant'] else ''
+        more += [_p(row['p']), _p(row['p_holm']) + mark] if judged else []
         body.append([row['title'], *metric, *figures, _ends(gap), how, *more])
     return table(head, body)
 
@@ -68,24 +66,24 @@ def _ends(interval: Mapping[str, Any] | None) -> str:
 def _p(value: float | None) -> str:
     if value is None:
         return ''
-    return '< 0.001' if value < 0.001 else f'{value:.3f}'
+    return 'below 0.001' if value < 0.001 else f'{value:.3f}'
 
 
-def _needed_text(rows: Sequence[Mapping[str, Any]], metric: str, detect: float) -> str:
-    """Say how many repeats and images the noisiest row needs for a difference of ``detect``."""
+def _needed_text(rows: Sequence[Mapping[str, Any]], detect: float) -> str:
+    """Say how many repeats and images find a difference of ``detect`` in the noisiest row."""
     found = []
-    for kind, noun in (('repeats', 'repeat'), ('images', 'image')):
-        known = [row for row in rows if row['needed'][kind] is not None]
-        if known:
-            most = max(known, key=lambda row: row['needed'][kind])
-            number = count(most['needed'][kind], noun)
-            found.append(f'{number} ({markdown_text(most["title"])})')
+    for metric in dict.fromkeys(row['metric'] for row in rows):
+        parts = []
+        for kind, noun in (('repeats', 'repeat'), ('images', 'image')):
+            known = [row['needed'][kind] for row in rows if row['metric'] == metric]
+            known = [number for number in known if number is not None]
+            parts += [count(max(known), noun)] if known else []
+        if parts:
+            found.append(f'{markdown_text(title_of(metric))} {" and ".join(parts)}')
     if not found:
         return ''
-    name = markdown_text(title_of(metric))
-    points = 'point' if detect == 1 else 'points'
+    points = count(1, 'point') if detect == 1 else f'{detect:g} points'
     return (
-        f'To find a difference of {detect:g} {points} of {name} (80 % power at the 5 % level, '
-        f'paired), the row that varies most needs {" and ".join(found)}; the needs of each row are '
-        'in comparison.csv.'
+        f'To find a difference of {points} (80 % power at the 5 % level, paired), the row that '
+        f'varies most needs: {"; ".join(found)}. Those of each row are in comparison.csv.'
     )

@@ -221,8 +221,8 @@ def _notes(results: Mapping[str, Any], other: Mapping[str, Any] | None) -> list[
     notes = list(results['notes'])
     if other is not None:
         notes.append(
-            'Differences are the first model minus the second; "clear" means that every interval '
-            'there leaves out zero.'
+            'Differences are the first model minus the second; "clear" are those with a p (Holm) '
+            'below 0.05. Of a class, p is adjusted for the number of classes.'
         )
         notes += comparison_notes(results['comparison']) if results.get('comparison') else []
     return notes

@@ -18,9 +18,10 @@ _MANY = 1000
 #: To be printed wherever an adjusted p-value is.
 WHAT_HOLM_MEANS = (
     'p: two-sided, of no difference; by the t-test over repeats and the bootstrap over images, '
-    "whichever is larger. p (Holm): adjusted for the number of rows of the same metric by Holm's "
-    'method, so that with no difference anywhere the chance of any * is at most 5 %. A row with '
-    'neither repeats nor an interval over images has no p and is not counted.'
+    'the larger of the two. Without an interval over images it speaks of the noise of the '
+    "corruption alone. p (Holm): adjusted by Holm's method for the number of rows of the same "
+    'metric; with no difference anywhere, the chance of any ✓ (below 0.05) is at most 5 %. A row '
+    'without p is not counted.'
 )
 
 
