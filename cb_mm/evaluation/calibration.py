@@ -16,7 +16,7 @@ from mmengine.registry import METRICS
 from torch import Tensor, nn
 
 from ..errors import UserError
-from .streaming import Figures, State, StreamingMetric
+from .streaming import Figures, State, StreamingMetric, merge
 
 #: How probabilities follow from what a model gives.
 OUTPUTS = ('logits', 'sigmoid', 'scores', 'probabilities')
@@ -77,9 +77,7 @@ class CalibrationMetric(StreamingMetric):
         state: State = {}
         for probability, predicted, truth in self._pieces(sample):
             counts = _counts(probability, predicted, truth, self.bins)
-            for name, values in counts.items():
-                values = values.cpu().numpy()
-                state[name] = state[name] + values if name in state else values
+            state = merge([state, {name: one.cpu().numpy() for name, one in counts.items()}])
         return state
 
     def figures(self, state: State) -> Figures:

@@ -48,7 +48,7 @@ def sum_curves(records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, list
     }  # fmt: skip
 
 
-def reliability_of(cell: Mapping[str, Any]) -> list[dict[str, float | None]]:
+def reliability_of(cell: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the bins of a cell: their ends, share of predictions, confidence and accuracy."""
     curve = (cell.get('curves') or {}).get(_CURVE)
     if not curve:
@@ -112,7 +112,9 @@ def _draw(axis: Axes, title: str, clean: Mapping | None, cells: Sequence[Mapping
     from matplotlib import colormaps
 
     axis.plot([0, 1], [0, 1], color='black', lw=0.8, ls=':', zorder=1)
-    shown = [(clean, 'clean', '#777777')] if clean is not None else []
+    shown: list[tuple[Mapping, str, Any]] = []
+    if clean is not None:
+        shown.append((clean, 'clean', '#777777'))
     shades = colormaps['viridis']
     for place, cell in enumerate(cells):
         level = cell['severity'] if cell['severity'] is not None else f'{cell["level"]:g}'
