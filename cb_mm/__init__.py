@@ -35,6 +35,7 @@ def _register() -> None:
     from .datasets.samplers import replay  # noqa: F401
     from .engine import hooks  # noqa: F401
     from .engine.optim import half_precision, layer_decay  # noqa: F401
+    from .evaluation import boundary_iou, calibration, panoptic_quality  # noqa: F401
 
 
 def __getattr__(name: str) -> object:

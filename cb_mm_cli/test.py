@@ -9,6 +9,7 @@ Examples:
   python tools/test.py CONFIG CHECKPOINT --fgsm 1 2 4          # ε in grey levels
   python tools/test.py CONFIG CHECKPOINT --suite table9 --compare OTHER/results.json
   python tools/test.py CONFIG CHECKPOINT --suite table9 --html  # one page to look at
+  python tools/test.py CONFIG CHECKPOINT --suite table9 --metrics calibration boundary
   python tools/test.py IMAGENET_CONFIG CHECKPOINT --test-set imagenet-a --data-root DIR
   python tools/test.py CITYSCAPES_CONFIG CHECKPOINT --test-set acdc-night --data-root DIR
   torchrun --nproc_per_node=8 tools/test.py CONFIG CHECKPOINT --suite table9 --launcher pytorch
@@ -58,7 +59,13 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         metavar='DIR',
         help='where results go (work_dirs/CONFIG_SCHEDULE/test_...)',
     )
+    add('--metrics', nargs='+', metavar='NAME', help='measure this too: calibration (ECE, Brier '
+        'score, reliability diagram), boundary (boundary IoU)')  # fmt: skip
     add('--compare', metavar='FILE', help='results.json of another model, for a table of both')
+    add('--reference', metavar='FILE', help='results.json of the model that mCE, the mean '
+        'corruption error, refers to')  # fmt: skip
+    add('--detect', type=float, metavar='POINTS', help='with --compare: a difference for which to '
+        'say how many repeats and images would find it (1)')  # fmt: skip
     add('--save-corrupted', metavar='DIR', help='write the corrupted images there, as PNG')
     add('--show-dir', metavar='DIR', help='draw predictions over the images, there')
     add('--html', action='store_true', help='also write report.html: tables, curves, worst '

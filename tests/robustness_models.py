@@ -162,6 +162,6 @@ def scores(out: Path) -> dict[str, dict]:
         key: {
             name: record[name] for name in ('metrics', 'upstream', 'per_class', 'images', 'level')
         }
-        | {'images': (out / record['per_image']).read_text()}
+        | {'images': (out / record['per_image']).read_text(), 'curves': record.get('curves')}
         for key, record in records(out).items()
     }

@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader
 from ..config.loading import load_config
 from ..errors import UserError
 from ..fileio.result_files import read_json
+from ..robustness.extra_metrics import split_names
 from ..robustness.given import config_of, describe_data, describe_metrics
 from ..robustness.sweep import SweepOptions, sweep
 from .calls import api, files_in, options_from, save_files
@@ -76,6 +77,21 @@ class RobustnessReport:
         """Mean performance under corruption of each headline metric, where there are severities."""
         return self.results['summary']
 
+    @property
+    def worst_case(self) -> dict[str, Any]:
+        """The corruption that costs each headline metric most."""
+        return self.results['worst']
+
+    @property
+    def mce(self) -> dict[str, Any] | None:
+        """Errors relative to those of ``reference``; None without one."""
+        return self.results.get('mce')
+
+    @property
+    def comparison(self) -> dict[str, Any] | None:
+        """Differences to the model of ``compare``, their intervals and p-values; None without."""
+        return self.results.get('comparison')
+
     @cached_property
     def per_image(self) -> dict[str, dict[str, dict[str, float | None]]]:
         """Pass -> image -> metric -> score in per cent; None where an image has none."""
@@ -119,6 +135,8 @@ def evaluate_robustness(
     metrics: Any = None,
     out: str | Path | None = None,
     compare: str | Path | None = None,
+    reference: str | Path | None = None,
+    detect: float = SweepOptions.detect,
     data_root: str | Path | None = None,
     work_dir: str | Path | None = None,
     test_set: str | None = None,
@@ -158,10 +176,15 @@ def evaluate_robustness(
         data_loader: What to test on in place of the config's: a DataLoader that mmengine has
             built, the config of one, or the config of a data set. A built model needs it, unless
             it carries its config in ``model.cfg``.
-        metrics: In place of the config's ``test_evaluator``: configs, or built metrics.
+        metrics: In place of the config's ``test_evaluator``: configs, or built metrics. A name adds
+            a metric to the others: 'calibration' (segmentation, classification), 'boundary'
+            (boundary IoU of a segmentation).
         out: Folder for the results; the same call resumes there. 'auto' is a separate folder in
             ``work_dir`` for each test. By default results are only in memory.
         compare: ``results.json`` of another model, for a table of both.
+        reference: ``results.json`` of the model that mCE, the mean corruption error, refers to.
+        detect: A difference in points: with ``compare``, the report says how many repeats and
+            images would find it.
         data_root: Folder of the data set, in place of the config's.
         work_dir: For ``out='auto'``; by default ``work_dirs/CONFIG_SCHEDULE``.
         test_set: Another test set of the config: 'imagenet-v2', 'imagenet-real', 'imagenet-a',
@@ -190,6 +213,7 @@ def evaluate_robustness(
         UserError: Something that the caller can fix; it names the parameter or the file.
         Stopped: A signal asked for the end. What is finished is in ``out``.
     """
+    names, metrics = split_names(metrics)
     options = options_from(
         SweepOptions,
         locals(),
@@ -197,6 +221,7 @@ def evaluate_robustness(
         corruption=corruptions,
         data_loader=None,
         metrics=None,
+        extra_metrics=names,
         out=None if out == 'auto' else out,
     )
     _take(options, model_or_config, data_loader, metrics)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,14 +44,8 @@ Statistic = Callable[[np.ndarray], np.ndarray]
 def statistic_of(scores: ImageScores, metric: str) -> Statistic | None:
     """Return how a metric follows from images; None where it does not."""
     if metric == 'mIoU' and scores.areas:
-        intersect, union = (scores.areas[one].astype(np.float64) for one in ('intersect', 'union'))
-
-        def mean_iou(counts: np.ndarray) -> np.ndarray:
-            with np.errstate(divide='ignore', invalid='ignore'), warnings.catch_warnings():
-                warnings.simplefilter('ignore', RuntimeWarning)  # a draw without any class
-                return 100 * np.nanmean((counts @ intersect) / (counts @ union), axis=1)
-
-        return mean_iou
+        class_iou = class_iou_of(scores)
+        return lambda counts: _known_mean(class_iou(counts), axis=1)
     if re.fullmatch(r'top\d+', metric) and metric in scores.metrics:
         values = scores.metrics[metric]
         known = ~np.isnan(values)
@@ -65,6 +59,23 @@ def statistic_of(scores: ImageScores, metric: str) -> Statistic | None:
     return None
 
 
+def class_iou_of(scores: ImageScores) -> Statistic:
+    """Return how the IoU of each class follows from images: (draws, classes), NaN for none."""
+    intersect, union = (scores.areas[one].astype(np.float64) for one in ('intersect', 'union'))
+
+    def class_iou(counts: np.ndarray) -> np.ndarray:
+        with np.errstate(divide='ignore', invalid='ignore'):
+            return 100 * (counts @ intersect) / (counts @ union)
+
+    return class_iou
+
+
+def _known_mean(values: Any, axis: int) -> np.ndarray:
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore', RuntimeWarning)  # a draw without any class
+        return np.nanmean(values, axis=axis)
+
+
 def bootstrap_images(
     statistic: Statistic, images: int, seed: int = 0, resamples: int = RESAMPLES
 ) -> tuple[float, float] | None:
@@ -76,15 +87,29 @@ def bootstrap_images(
         seed: Of the draws; same seed, same interval.
         resamples: How many draws.
     """
-    if images < 2:
+    return None if images < 2 else interval(resample(statistic, images, seed, resamples))
+
+
+def interval(draws: np.ndarray) -> tuple[float, float] | None:
+    """Return both ends of the middle 95 % of draws; None where a draw has no score."""
+    if not draws.size:
         return None
+    ends = np.percentile(draws, [50 * (1 - CONFIDENCE), 50 * (1 + CONFIDENCE)])
+    low, high = map(float, ends)
+    return (low, high) if math.isfinite(low) and math.isfinite(high) else None
+
+
+def resample(
+    statistic: Statistic, images: int, seed: int = 0, resamples: int = RESAMPLES
+) -> np.ndarray:
+    """Return the scores of draws with replacement, (draws) or (draws, classes)."""
     from scipy.stats import bootstrap  # here: importing cb_mm need not wait for it
 
     def on_numbers(numbers: np.ndarray, axis: int = -1) -> np.ndarray:
         rows = np.atleast_2d(numbers)
         counts = np.stack([np.bincount(row, minlength=images) for row in rows])
-        values = statistic(counts.astype(np.float64))
-        return values if numbers.ndim > 1 else values[0]
+        values = np.moveaxis(statistic(counts.astype(np.float64)), 0, -1)  # scipy's order
+        return values if numbers.ndim > 1 else values[..., 0]
 
     with warnings.catch_warnings():
         warnings.simplefilter('ignore')  # scipy warns of scores that do not vary
@@ -95,12 +120,10 @@ def bootstrap_images(
             batch=max(_AT_ONCE // images, 1),
             vectorized=True,
             axis=-1,
-            confidence_level=CONFIDENCE,
             method='percentile',
             random_state=np.random.default_rng(seed),
-        ).confidence_interval
-    ends = float(found.low), float(found.high)
-    return ends if all(map(math.isfinite, ends)) else None
+        ).bootstrap_distribution
+    return np.moveaxis(found, -1, 0)
 
 
 class PassScores:
@@ -122,8 +145,9 @@ class PassScores:
         """Return the mean of a metric over the repeats of a cell, as it follows from images."""
         parts: list[Statistic] = []
         images = 0
-        for repeat, value in zip(cell['repeats'], cell['metrics'][metric]['values'], strict=True):
-            scores = self.of(f'{cell["key"]}_{repeat}' if cell['random'] else cell['key'])
+        for scores, value in zip(
+            self._of_cell(cell), cell['metrics'][metric]['values'], strict=True
+        ):
             part = None if scores is None else statistic_of(scores, metric)
             if part is None or scores is None or value is None:
                 return None
@@ -134,6 +158,25 @@ class PassScores:
             parts.append(part)
         return lambda counts: np.mean([part(counts) for part in parts], axis=0), images
 
+    def class_statistic(self, cell: Mapping[str, Any]) -> Statistic | None:
+        """Return the IoU of each class over the repeats of a cell, as it follows from images."""
+        parts = []
+        for scores in self._of_cell(cell):
+            if scores is None or not scores.areas:
+                return None
+            parts.append(class_iou_of(scores))
+        return lambda counts: _known_mean([part(counts) for part in parts], axis=0)
+
+    def _of_cell(self, cell: Mapping[str, Any]) -> Iterator[ImageScores | None]:
+        for repeat in cell['repeats']:
+            yield self.of(f'{cell["key"]}_{repeat}' if cell['random'] else cell['key'])
+
+    @property
+    def names(self) -> list[str] | None:
+        """The images of the pass that was read last."""
+        last = next(iter(self._read.values()), None)
+        return None if last is None else last.names
+
 
 def add_image_intervals(results: dict[str, Any], folder: Path) -> None:
     """Add to every cell what the choice of images does to its headline figures."""
@@ -142,45 +185,9 @@ def add_image_intervals(results: dict[str, Any], folder: Path) -> None:
         for name in results['headline']:
             made = passes.statistic(cell, name)
             ends = bootstrap_images(*made, seed) if made else None
-            cell['metrics'][name]['over_images'] = _ends(ends)
+            cell['metrics'][name]['over_images'] = ends and {'low': ends[0], 'high': ends[1]}
             found = found or ends is not None
     if found:
         results['notes'].append(WHAT_IMAGES_MEASURE)
     if any(name.endswith('_mAP') for name in results['headline']):
         results['notes'].append(WHY_AP_HAS_NONE)
-
-
-def add_paired_intervals(
-    comparison: dict[str, Any],
-    results: Mapping[str, Any],
-    other: Mapping[str, Any],
-    folder: Path,
-) -> None:
-    """Add the paired interval over images to every row of a comparison."""
-    ours, theirs = PassScores(folder), PassScores(other.get('folder'))
-    mine, its = ({cell['key']: cell for cell in one['cells']} for one in (results, other))
-    seed = results['identity']['seed']
-    for row in comparison['rows']:
-        first = ours.statistic(mine[row['key']], row['metric'])
-        second = theirs.statistic(its[row['key']], row['metric'])
-        ends = None
-        if first and second and first[1] == second[1] and _same_images(ours, theirs):
-            ends = bootstrap_images(_minus(first[0], second[0]), first[1], seed)
-        row['over_images'] = _ends(ends)
-
-
-def _minus(first: Statistic, second: Statistic) -> Statistic:
-    return lambda counts: first(counts) - second(counts)
-
-
-def _same_images(ours: PassScores, theirs: PassScores) -> bool:
-    """Return whether the passes that were just read have the same images in the same order."""
-    names: Sequence[Any] = [next(iter(one._read.values())) for one in (ours, theirs) if one._read]
-    return len(names) == 2 and None not in names and names[0].names == names[1].names
-
-
-def _ends(ends: tuple[float, float] | None) -> dict[str, Any] | None:
-    if ends is None:
-        return None
-    clear = not ends[0] <= 0 <= ends[1]
-    return {'low': ends[0], 'high': ends[1], 'clear': clear, 'resamples': RESAMPLES}

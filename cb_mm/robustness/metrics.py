@@ -20,11 +20,15 @@ from mmengine.evaluator import BaseMetric
 from mmengine.structures import BaseDataElement
 
 from ..errors import UserError
+from ..evaluation.streaming import State, StreamingMetric, merge
 from .classification import accuracy_by_class, accuracy_by_image
 from .units import PERCENT, in_percent
 
 #: Metrics that tables and figures show, if present: name -> common name.
-HEADLINES = {'mIoU': 'mIoU', 'bbox_mAP': 'box AP', 'segm_mAP': 'mask AP', 'top1': 'top-1'}
+HEADLINES = {
+    'mIoU': 'mIoU', 'boundary_mIoU': 'boundary IoU', 'bbox_mAP': 'box AP', 'segm_mAP': 'mask AP',
+    'PQ': 'PQ', 'top1': 'top-1',
+}  # fmt: skip
 _COCO_STATS = ('mAP', 'mAP_50', 'mAP_75', 'mAP_s', 'mAP_m', 'mAP_l')
 
 
@@ -39,6 +43,7 @@ class Scores:
         per_class: metric -> class -> value in per cent, NaN where a class does not occur.
         per_image: metric -> one value per image in per cent, in the order of the data set.
         areas: 'intersect' and 'union' -> pixels by image and class, of a segmentation.
+        curves: name -> column -> values, for a picture.
     """
 
     upstream: dict[str, float] = field(default_factory=dict)
@@ -47,6 +52,7 @@ class Scores:
     per_class: dict[str, dict[str, float]] = field(default_factory=dict)
     per_image: dict[str, list[float]] = field(default_factory=dict)
     areas: dict[str, np.ndarray] = field(default_factory=dict)
+    curves: dict[str, dict[str, list]] = field(default_factory=dict)
 
 
 class JobEvaluator:
@@ -61,17 +67,21 @@ class JobEvaluator:
     def __init__(self, metrics: Sequence[BaseMetric], dataset_meta: dict, limited: bool) -> None:
         # A shallow copy shares what a metric read when it was built, such as COCO's annotations,
         # but not what it learns from results: CocoMetric keeps the truth of its first evaluation.
-        self.metrics = [copy.copy(metric) for metric in metrics]
-        for metric in self.metrics:
+        copies = [copy.copy(metric) for metric in metrics]
+        for metric in copies:
             metric.results = []
             metric.dataset_meta = dataset_meta
+        self.streaming = [one for one in copies if isinstance(one, StreamingMetric)]
+        for metric in self.streaming:
+            metric.reset()
+        self.metrics = [one for one in copies if not isinstance(one, StreamingMetric)]
         self.limited = limited
         self.parts: list[tuple[int, list[list]]] = []
 
     def process(self, first: int, batch: Any, outputs: Sequence[Any]) -> None:
         """Take in the model's outputs for the batch that begins with image ``first``."""
         samples = [o.to_dict() if isinstance(o, BaseDataElement) else o for o in outputs]
-        for metric in self.metrics:
+        for metric in [*self.metrics, *self.streaming]:
             metric.process(batch, samples)
         self.parts.append((first, [metric.results for metric in self.metrics]))
         for metric in self.metrics:
@@ -80,6 +90,7 @@ class JobEvaluator:
     def evaluate(self, main: bool) -> Scores | None:
         """Score the images of all processes together, on the main process."""
         parts = [part for parts in all_gather_object(self.parts) for part in parts]
+        states = all_gather_object([metric.state() for metric in self.streaming])
         if not main:
             return None
         scores = Scores()
@@ -87,7 +98,21 @@ class JobEvaluator:
         for place, metric in enumerate(self.metrics):
             results = [result for _, lists in parts for result in lists[place]]
             _evaluate(metric, results, self.limited, scores)
+        for metric, of_processes in zip(self.streaming, zip(*states, strict=True), strict=True):
+            _add_streaming(metric, merge(of_processes), scores)
+        scores.units = {name: scores.units.get(name, PERCENT) for name in scores.metrics}
         return scores
+
+
+def _add_streaming(metric: StreamingMetric, state: State, scores: Scores) -> None:
+    figures, whole = metric.figures(state), f'{metric.prefix}/' if metric.prefix else ''
+    prefix = '' if metric.prefix == metric.default_prefix else whole
+    for name, value in figures.metrics.items():
+        scores.metrics[prefix + name] = scores.upstream[whole + name] = value
+    for name, values in figures.per_class.items():
+        classes = (metric.dataset_meta or {}).get('classes') or map(str, range(len(values)))
+        scores.per_class[prefix + name] = _named(classes, values.tolist())
+    scores.curves |= {prefix + name: curve for name, curve in figures.curves.items()}
 
 
 def _evaluate(metric: BaseMetric, results: list, limited: bool, scores: Scores) -> None:
@@ -122,9 +147,8 @@ def _evaluate(metric: BaseMetric, results: list, limited: bool, scores: Scores) 
     else:
         values, units = in_percent(metric, upstream)
         for name in values:
-            short = name.removeprefix('coco/') if coco else name
+            short = name.removeprefix('coco/') if coco else name.removeprefix('coco_panoptic/')
             scores.metrics[short], scores.units[short] = values[name], units[name]
-    scores.units = {name: scores.units.get(name, PERCENT) for name in scores.metrics}
 
 
 def _numbers(figures: Mapping[str, Any]) -> dict[str, float]:

@@ -14,9 +14,11 @@ from ..corruption.registry import words
 from ..fileio.atomic import write_atomically
 from ..fileio.result_files import plain
 from ..fileio.safe_text import one_line
+from .comparison_text import comparison_notes
 from .image_scores import read_image_scores
 from .jobs import count
 from .metrics import HEADLINES
+from .reliability import CALIBRATION, accuracy_of, has_calibration, reliability_of
 from .units import PERCENT
 from .worst_images import image_metric, pass_key, read_worst_images
 
@@ -78,12 +80,19 @@ def page_data(
         ],
         'cells': [_cell(cell, results, other, comparison['rows']) for cell in results['cells']],
         'summary': results.get('summary') or {},
+        'worst_case': results.get('worst') or {},
+        'mce': _errors(results.get('mce')),
+        'calibration': {**CALIBRATION, 'accuracy': 'accuracy'} if has_calibration(results) else {},
         'classes': _classes(results, other),
         'images': _images(folder, results, other, metric),
         'imageMetric': HEADLINES.get(metric or '', (metric or '').replace('_', ' ')),
         'worst': _with_other(worst, other),
         'notes': _notes(results, other),
     }
+
+
+def _errors(mce: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    return None if mce is None else {**mce, 'reference': one_line(mce['reference'])}
 
 
 def _titled(name: str, unit: str | None) -> str:
@@ -108,6 +117,9 @@ def _cell(
             'other': _figure((twin.get('metrics') or {}).get(name)),
             'difference': gap.get('difference'),
             'overImages': gap.get('over_images'),
+            'p': gap.get('p'),
+            'pHolm': gap.get('p_holm'),
+            'significant': gap.get('significant'),
             'retention': (cell.get('retention') or {}).get(name),
         }
     return {
@@ -117,7 +129,16 @@ def _cell(
         'severity': cell['severity'],
         'n': cell['n'],
         'figures': figures,
+        'calibration': {'this': _calibration(cell), 'other': _calibration(twin)},
     }
+
+
+def _calibration(cell: Mapping[str, Any]) -> dict[str, Any] | None:
+    if 'ECE' not in (cell.get('metrics') or {}):
+        return None
+    figures = {name: cell['metrics'][name]['mean'] for name in CALIBRATION}
+    bins = [one for one in reliability_of(cell) if one['confidence'] is not None]
+    return {'figures': {**figures, 'accuracy': accuracy_of(cell)}, 'bins': bins}
 
 
 def _figure(metric: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -144,7 +165,13 @@ def _classes(results: Mapping[str, Any], other: Mapping[str, Any] | None) -> lis
     for label in cells[0]['per_class'][name]:
         this = {cell['key']: cell['per_class'].get(name, {}).get(label) for cell in cells}
         its = {key: row.get(label) for key, row in theirs.items()}
-        rows.append({'name': one_line(label), 'metric': name, 'this': this, 'other': its})
+        gaps = {
+            row['key']: row['per_class'][label]
+            for row in (results.get('comparison') or {'rows': ()})['rows']
+            if name == 'IoU' and label in (row.get('per_class') or {})
+        }
+        one = {'name': one_line(label), 'metric': name, 'this': this, 'other': its, 'gaps': gaps}
+        rows.append(one)
     return rows
 
 
@@ -194,7 +221,8 @@ def _notes(results: Mapping[str, Any], other: Mapping[str, Any] | None) -> list[
     notes = list(results['notes'])
     if other is not None:
         notes.append(
-            'Differences are the first model minus the second; "clear" means that every interval '
-            'there leaves out zero.'
+            'Differences are the first model minus the second; "clear" are those with a p (Holm) '
+            'below 0.05. Of a class, p is adjusted for the number of classes.'
         )
+        notes += comparison_notes(results['comparison']) if results.get('comparison') else []
     return notes

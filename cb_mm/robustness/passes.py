@@ -149,5 +149,6 @@ def _record(
         'units': scores.units,
         'upstream': scores.upstream,
         'per_class': scores.per_class,
+        'curves': scores.curves,
         'per_image': file,
     }

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..fileio.atomic import remove_drafts
 from ..fileio.json_lines import RecordFile
-from ..fileio.json_shape import MapOf, mismatch
+from ..fileio.json_shape import ListOf, MapOf, mismatch
 from .jobs import Job
 
 _NUMBERS = MapOf((float, None))
@@ -16,7 +16,7 @@ _RECORD = {
     'key': str, 'corruption': str, 'level': (float, None), 'severity': (int, None), 'random': bool,
     'repeat': int, 'seed': int, 'images': int, 'seconds': float, 'metrics': _NUMBERS,
     'units': MapOf((str, None)), 'upstream': _NUMBERS, 'per_class': MapOf(_NUMBERS),
-    'per_image': str,
+    'per_image': str, 'curves': MapOf(MapOf(ListOf(float))),
 }  # fmt: skip
 
 
@@ -44,6 +44,7 @@ class SweepRecords(RecordFile):
         remove_drafts(self.path.parent / 'scores')
 
     def _check(self, record: dict[str, Any]) -> str | None:
+        record.setdefault('curves', {})  # older files have none
         wrong = mismatch(record, _RECORD)
         if wrong is None and record['key'] not in self._jobs:
             wrong = f'{record["key"]} is not a pass of this test'
@@ -82,6 +83,7 @@ def _alike(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
         first['metrics'].keys() == second['metrics'].keys()
         and first['units'] == second['units']
         and first['per_class'].keys() == second['per_class'].keys()
+        and first['curves'].keys() == second['curves'].keys()
         and all(
             first['per_class'][name].keys() == second['per_class'][name].keys()
             for name in first['per_class']

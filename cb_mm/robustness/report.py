@@ -1,7 +1,8 @@
 """Report files from the records of a sweep, for readers and for other programs.
 
 ``results.json`` holds everything, ``results.csv`` one line per cell and metric, ``per_class.csv``
-one line per class, ``results.md`` tables to paste, ``robustness.png`` and ``.svg`` the picture.
+one line per class, ``results.md`` tables to paste, ``robustness.png`` and ``.svg`` the picture;
+``comparison*.csv`` with another model, ``reliability.*`` where calibration was measured.
 """
 
 from __future__ import annotations
@@ -11,18 +12,26 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ..checkpoints.label_set import LabelSet
-from ..errors import UserError
 from ..fileio.atomic import write_atomically
 from ..fileio.figures import USUAL_FORMATS, save_figure
 from ..fileio.result_files import plain, write_csv, write_json
-from .image_intervals import add_image_intervals, add_paired_intervals
+from .comparison import compare, comparison_table, judge, per_class_table
+from .image_intervals import add_image_intervals
 from .jobs import CLEAN, title
 from .metrics import HEADLINES
+from .overall import errors_against, mean_over_suite, worst_of_suite
+from .paired_images import add_paired_intervals
 from .paper import paper_figures
 from .plots import robustness_figure
+from .reliability import (
+    WHAT_CALIBRATION_MEASURES,
+    has_calibration,
+    reliability_figure,
+    reliability_table,
+    sum_curves,
+)
 from .results_file import FORMAT, VERSION
-from .statistics import WHAT_REPEATS_MEASURE, difference, mean_performance, retention, summarize
+from .statistics import WHAT_REPEATS_MEASURE, retention, summarize
 from .tables import markdown
 
 
@@ -32,6 +41,8 @@ def write_report(
     records: Sequence[Mapping[str, Any]],
     other: Mapping[str, Any] | None = None,
     formats: Sequence[str] = USUAL_FORMATS,
+    reference: Mapping[str, Any] | None = None,
+    detect: float = 1.0,
 ) -> str:
     """Write all files of a sweep into its folder.
 
@@ -40,7 +51,9 @@ def write_report(
         header: first record of ``results.jsonl``.
         records: the finished passes.
         other: results of another model (see ``read_compared``) to compare with.
-        formats: of the figure.
+        formats: of the figures.
+        reference: results of the model whose errors are 100 % in mCE.
+        detect: difference in points for which a comparison says how much measuring it needs.
 
     Returns:
         The text of ``results.md``.
@@ -49,9 +62,19 @@ def write_report(
     results = summarize_records(header, records)
     add_image_intervals(results, folder)
     if other is not None:
-        results['comparison'] = compare(results, other)
-        add_paired_intervals(results['comparison'], results, other, folder)
-        write_csv(folder / 'comparison.csv', *_comparison_table(results['comparison']))
+        comparison = results['comparison'] = compare(results, other)
+        add_paired_intervals(comparison, results, other, folder)
+        judge(comparison, results['identity']['images'], detect)
+        write_csv(folder / 'comparison.csv', *comparison_table(comparison))
+        by_class = per_class_table(comparison)
+        if by_class[1]:
+            write_csv(folder / 'comparison_per_class.csv', *by_class)
+    if reference is not None:
+        results['mce'] = errors_against(results, reference)
+    if has_calibration(results):
+        results['notes'].append(WHAT_CALIBRATION_MEASURES)
+        write_csv(folder / 'reliability.csv', *reliability_table(results))
+        save_figure(reliability_figure(results), folder / 'reliability', formats, dpi=200)
     results = plain(results)
     text = markdown(results)
     write_json(folder / 'results.json', results)
@@ -79,7 +102,9 @@ def summarize_records(
         cell['retention'] = {
             name: _retention(cell, clean, name) for name in shown if clean is not None
         }
-    summary = {name: _overall(cells.values(), clean, name) for name in shown}
+    every = list(cells.values())
+    summary = {name: mean_over_suite(every, name) for name in shown}
+    worst = {name: worst_of_suite(every, name) for name in shown}
     notes = [WHAT_REPEATS_MEASURE] if any(cell['n'] > 1 for cell in cells.values()) else []
     return {
         'format': FORMAT,
@@ -89,8 +114,9 @@ def summarize_records(
         'identity': identity,
         'headline': shown,
         'units': next(iter(cells.values()))['units'] if cells else {},
-        'cells': list(cells.values()),
+        'cells': every,
         'summary': {name: value for name, value in summary.items() if value},
+        'worst': {name: value for name, value in worst.items() if value},
         'paper': paper_figures(about),
         'notes': notes,
     }
@@ -126,6 +152,7 @@ def _summarize_cell(key: str, records: Sequence[Mapping[str, Any]]) -> dict[str,
             for name, row in first['per_class'].items()
         },
         'upstream': first['upstream'],
+        'curves': sum_curves(records),
     }
 
 
@@ -139,84 +166,10 @@ def _retention(cell: Mapping, clean: Mapping, name: str) -> float | None:
     return None if None in values else retention(*values)
 
 
-def _overall(cells: Any, clean: Mapping | None, name: str) -> dict[str, Any] | None:
-    """Return mPC and rPC, if there are severities."""
-    scores = {
-        (cell['corruption'], cell['severity']): cell['metrics'][name]['mean']
-        for cell in cells
-        if cell['severity'] is not None and cell['metrics'][name]['mean'] is not None
-    }
-    base = clean['metrics'][name]['mean'] if clean else None
-    return asdict(mean_performance(scores, base)) if scores else None
-
-
 def model_name(about: Mapping[str, Any]) -> str:
     """Return what a model is called in tables: its config, and its schedule if there is one."""
     stem, schedule = Path(str(about.get('config'))).stem, about.get('schedule')
     return f'{stem} ({schedule})' if schedule else stem
-
-
-def check_comparable(
-    identity: Mapping[str, Any], metainfo: Mapping[str, Any], other: Mapping[str, Any]
-) -> None:
-    """Refuse to compare two models on different images, or with classes in a different order."""
-    there = other['identity']
-    if (there['data'], there['annotations']) != (identity['data'], identity['annotations']):
-        raise UserError(
-            f'`compare`: {other["model"]} was tested on different images ({there["images"]}, here '
-            f'{identity["images"]}). Test both on the same data, with the same `limit`.'
-        )
-    moved = LabelSet.of_metainfo(other['about']).moved(LabelSet.of_metainfo(metainfo))
-    if moved:
-        name, there, here = moved
-        raise UserError(
-            f'`compare`: {other["model"]} was tested with its classes in a different order: '
-            f'{name!r} is number {there} there and {here} here. Test both with the same '
-            'classes (metainfo).'
-        )
-
-
-def compare(results: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """Compare two models cell by cell: this one, the other one, and their difference."""
-    names = [
-        name
-        for name in results['headline']
-        if name in other['headline'] and results['units'][name] == other['units'][name]
-    ]
-    theirs = {cell['key']: cell for cell in other['cells']}
-    same_seed = results['identity']['seed'] == other['identity']['seed']
-    rows = []
-    for cell in results['cells']:
-        if cell['key'] not in theirs:
-            continue
-        twin = theirs[cell['key']]
-        for name in names:
-            ours, their = ({**one['metrics'][name]} for one in (cell, twin))
-            if ours['mean'] is None or their['mean'] is None:
-                continue
-            this, that = (
-                dict(zip(one['repeats'], one['metrics'][name]['values'], strict=True))
-                for one in (cell, twin)
-            )
-            gap = difference(this, that, same_noise=cell['random'] and same_seed)
-            rows.append(
-                {
-                    'key': cell['key'],
-                    'title': cell['title'],
-                    'metric': name,
-                    'this': ours,
-                    'other': their,
-                    'difference': {**asdict(gap), 'clear': gap.clear},
-                }
-            )
-    left = [c['title'] for c in results['cells'] if c['key'] not in theirs]
-    first, second = results['model'], other['model']
-    if first == second:
-        first, second = (
-            f'{one["model"]}, {Path(str(one["about"].get("checkpoint"))).name}'
-            for one in (results, other)
-        )
-    return {'this': first, 'other': second, 'rows': rows, 'not_in_other': left}
 
 
 _SUMMARY_COLUMNS = ('n', 'mean', 'std', 'low', 'high')
@@ -248,19 +201,6 @@ def _per_class_table(results: Mapping[str, Any]) -> _Table:
     for name, row in (cells[0]['per_class'] if cells else {}).items():
         for label in row:
             rows.append([name, label, *(c['per_class'].get(name, {}).get(label) for c in cells)])
-    return header, rows
-
-
-def _comparison_table(comparison: Mapping[str, Any]) -> _Table:
-    names = comparison['this'], comparison['other']
-    header = ['cell', 'metric', *names, 'difference', 'low', 'high', 'method']
-    header += ['images_low', 'images_high']
-    rows = []
-    for row in comparison['rows']:
-        gap = row['difference']
-        means = row['this']['mean'], row['other']['mean'], gap['mean']
-        interval = gap['low'], gap['high'], gap['method']
-        rows.append([row['key'], row['metric'], *means, *interval, *_ends(row)])
     return header, rows
 
 

@@ -18,7 +18,7 @@ _METRIC = {'n': int, 'mean': _NUMBER, 'std': _NUMBER, 'low': _NUMBER, 'high': _N
            'values': ListOf(_NUMBER)}  # fmt: skip
 _CELL = {'key': str, 'title': str, 'corruption': str, 'severity': (int, None), 'random': bool,
          'n': int, 'repeats': ListOf(int), 'metrics': MapOf(_METRIC),
-         'per_class': MapOf(MapOf(_NUMBER))}  # fmt: skip
+         'per_class': MapOf(MapOf(_NUMBER)), 'curves': MapOf(MapOf(ListOf(_NUMBER)))}  # fmt: skip
 _RESULTS = {
     'model': str,
     'about': {'checkpoint': (str, None)},
@@ -29,8 +29,12 @@ _RESULTS = {
 }
 
 
-def read_results(path: str | Path) -> dict[str, Any]:
-    """Read the ``results.json`` of a finished sweep, given the file or its folder.
+def read_results(path: str | Path, option: str = 'compare') -> dict[str, Any]:
+    """Read the ``results.json`` of a finished sweep.
+
+    Args:
+        path: The file or its folder.
+        option: What names it in a message.
 
     Raises:
         UserError: it is something else, or anything that a comparison needs is missing or of
@@ -41,32 +45,35 @@ def read_results(path: str | Path) -> dict[str, Any]:
         path = path / 'results.json'
     if not path.is_file():
         raise MissingFile(
-            f'`compare` {path} does not exist; give the results.json of another test.'
+            f'`{option}` {path} does not exist; give the results.json of another test.'
         )
     try:
         results = read_json(path)
     except OSError as error:
-        raise UserError(f'`compare` {path} cannot be read: {error.strerror}.') from error
+        raise UserError(f'`{option}` {path} cannot be read: {error.strerror}.') from error
     except ValueError as error:
-        raise UserError(f'`compare` {path} is not a JSON file ({error}).') from error
+        raise UserError(f'`{option}` {path} is not a JSON file ({error}).') from error
     if not isinstance(results, dict) or results.get('format') != FORMAT:
-        raise UserError(f'`compare` {path} was not written by tools/test.py.')
+        raise UserError(f'`{option}` {path} was not written by tools/test.py.')
     if results.get('version') != VERSION:
         raise UserError(
-            f'`compare` {path} is of version {str(results.get("version"))[:20]}; this program '
+            f'`{option}` {path} is of version {str(results.get("version"))[:20]}; this program '
             f'reads {VERSION}. Run its test again, with another `out`.'
         )
+    for cell in results['cells'] if isinstance(results.get('cells'), list) else ():
+        if isinstance(cell, dict):
+            cell.setdefault('curves', {})  # older files have none
     wrong = mismatch(results, _RESULTS) or _contradiction(results)
     if wrong:
-        raise UserError(f'`compare` {path} is damaged: {wrong}. Run its test again.')
+        raise UserError(f'`{option}` {path} is damaged: {wrong}. Run its test again.')
     return results
 
 
-def read_compared(path: str | Path) -> dict[str, Any]:
+def read_compared(path: str | Path, option: str = 'compare') -> dict[str, Any]:
     """Return what a comparison needs of a ``results.json``, and nothing that was not checked."""
     path = Path(path)
     folder = path if path.is_dir() else path.parent
-    return {**_only(read_results(path), _RESULTS), 'folder': str(folder)}
+    return {**_only(read_results(path, option), _RESULTS), 'folder': str(folder)}
 
 
 def _contradiction(results: dict[str, Any]) -> str | None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..evaluation.interval import standard_errors
+from .significance import t_test
 
 CONFIDENCE = 0.95
 
@@ -118,6 +119,8 @@ class Difference:
         n: measurements of the first and of the second model that went in.
         method: 'paired' (the same noise in both models, repeat by repeat), 'Welch' (independent
             noise), or 'single' (at least one model was measured once: no interval).
+        p: two-sided p-value of no difference; None where there is no interval.
+        std: standard deviation of the difference of one repeat; None where there is no interval.
     """
 
     mean: float
@@ -125,6 +128,8 @@ class Difference:
     high: float | None
     n: tuple[int, int]
     method: str
+    p: float | None = None
+    std: float | None = None
 
     @property
     def half_width(self) -> float | None:
@@ -159,15 +164,19 @@ def difference(
     both = sorted(first.keys() & second.keys())
     if same_noise and len(both) >= 2:
         pairs = summarize([first[k] - second[k] for k in both], confidence)
-        return Difference(pairs.mean, pairs.low, pairs.high, (len(both), len(both)), 'paired')
+        n, std = (len(both), len(both)), pairs.std or 0.0
+        p = t_test(pairs.mean, std / math.sqrt(len(both)), len(both) - 1)
+        return Difference(pairs.mean, pairs.low, pairs.high, n, 'paired', p, std)
     a, b = (np.asarray(list(side.values()), dtype=np.float64) for side in (first, second))
     mean, n = float(a.mean() - b.mean()), (len(a), len(b))
     if min(n) < 2:
         return Difference(mean, None, None, n, 'single')
     parts = a.var(ddof=1) / len(a), b.var(ddof=1) / len(b)
     error = sum(parts)
-    half = 0.0
+    std = math.sqrt(a.var(ddof=1) + b.var(ddof=1))
+    half, freedom = 0.0, 1.0
     if error > 0:  # without any spread the degrees of freedom are 0 / 0
         freedom = error**2 / (parts[0] ** 2 / (len(a) - 1) + parts[1] ** 2 / (len(b) - 1))
         half = standard_errors(confidence, freedom) * math.sqrt(error)
-    return Difference(mean, mean - half, mean + half, n, 'Welch')
+    p = t_test(mean, math.sqrt(error), freedom)
+    return Difference(mean, mean - half, mean + half, n, 'Welch', p, std)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,15 +36,17 @@ from ..engine.training import RunOptions, check_data, prepare_config
 from ..errors import UserError
 from ..fileio.figures import USUAL_FORMATS, check_formats
 from ..fileio.result_files import read_json
+from .comparison import check_comparable
 from .console_log import QuietLog, quiet_console
+from .extra_metrics import add_extra_metrics, check_names
 from .identity import sweep_identity
 from .jobs import FGSM, Job, plan_cells, plan_jobs
 from .page import write_page
 from .passes import follow, lead
 from .records import SweepRecords
-from .report import check_comparable, write_report
+from .report import write_report
 from .results_file import read_compared
-from .tester import ModelUnderTest, metric_configs
+from .tester import ModelUnderTest
 from .worst_images import draw_worst_images, read_worst_images
 
 
@@ -54,6 +57,7 @@ class SweepOptions(RunOptions):
     Attributes:
         data_loader: A loader that is built already; ``config`` then only describes it.
         metrics: Metrics that are built already; ``config`` then only describes them.
+        extra_metrics: Names of metrics to add: 'calibration', 'boundary'.
     """
 
     checkpoint: str | Path | None = None
@@ -70,10 +74,13 @@ class SweepOptions(RunOptions):
     html: bool = False
     formats: Sequence[str] = USUAL_FORMATS
     compare: str | Path | None = None
+    reference: str | Path | None = None
+    detect: float = 1.0
     cache_mb: int = 2048
     test_set: str | None = None
     data_loader: DataLoader | None = None
     metrics: Sequence[BaseMetric] | None = None
+    extra_metrics: Sequence[str] = ()
 
 
 @dataclass
@@ -82,9 +89,11 @@ class _Plan:
 
     jobs: list[Job]
     other: Mapping[str, Any] | None
+    reference: Mapping[str, Any] | None
     checkpoint: str
     config: Config = field(repr=False)
     precision: Precision | None
+    metrics: Sequence[BaseMetric] | None
 
 
 def sweep(options: SweepOptions, console: TextIO | None = None) -> Path | None:
@@ -106,8 +115,9 @@ def sweep(options: SweepOptions, console: TextIO | None = None) -> Path | None:
             identity = sweep_identity(plan.config, plan.checkpoint, tester, plan.jobs, seed)
             if folder := _frost_folder(options, plan):
                 identity['frost_pictures'] = FrostPictures(folder).digest
-            if plan.other is not None:
-                check_comparable(identity, tester.dataset.metainfo, plan.other)
+            for name, read in (('compare', plan.other), ('reference', plan.reference)):
+                if read is not None:
+                    check_comparable(identity, tester.dataset.metainfo, read, name)
             out = Path(options.out or _default_folder(plan.config, options, identity))
             if main:
                 about = _about(plan.config, options, tester)
@@ -133,8 +143,12 @@ def _validate(options: SweepOptions) -> _Plan:
     if options.fgsm and options.data_loader is not None:
         raise UserError('`fgsm` needs the config of the data loader, not a built one.')
     check_formats(options.formats)
+    check_names(options.extra_metrics)
     precision = choose_precision(options.precision, options.amp)
+    if not (math.isfinite(options.detect) and options.detect > 0):
+        raise UserError(f'`detect` {options.detect:g}: a difference in points, above 0, is needed.')
     other = read_compared(options.compare) if options.compare else None
+    reference = read_compared(options.reference, 'reference') if options.reference else None
     checkpoint = _weights(options)
     with explaining_build_errors(options.name):
         config = prepare_config(options, test_set=options.test_set)
@@ -143,11 +157,11 @@ def _validate(options: SweepOptions) -> _Plan:
             set_normalization(
                 config, options.normalization, str(options.checkpoint), options.trust_checkpoint
             )
-        metric_configs(config)
+        metrics = add_extra_metrics(config, options.metrics, options.extra_metrics)
         replace_sync_bn(config)  # it needs several GPUs, and in testing it does what BN does
         if options.data_loader is None:
             check_data(config, ['test'])
-    return _Plan(jobs, other, checkpoint, config, precision)
+    return _Plan(jobs, other, reference, checkpoint, config, precision, metrics)
 
 
 def _weights(options: SweepOptions) -> str:
@@ -164,7 +178,7 @@ def _build(options: SweepOptions, plan: _Plan) -> ModelUnderTest:
             options.checkpoint,
             model=options.model,
             data_loader=options.data_loader,
-            metrics=options.metrics,
+            metrics=plan.metrics,
             trust=options.trust_checkpoint,
             seed=options.seed or 0,
             limit=options.limit,
@@ -220,13 +234,25 @@ def _run(
             lead(tester, plan.jobs, records, options, console, stop)
         except Stopped:
             if records.cells:
-                write_report(out, records.header, records.cells, plan.other, options.formats)
+                _report(options, plan, records)
             raise
-        text = write_report(out, records.header, records.cells, plan.other, options.formats)
+        text = _report(options, plan, records)
         if options.html:
             _write_page(tester, out, plan.other)
         if console is not None:
             print(f'\n{text}\n\nresults: {out}', file=console, flush=True)
+
+
+def _report(options: SweepOptions, plan: _Plan, records: SweepRecords) -> str:
+    return write_report(
+        records.path.parent,
+        records.header,
+        records.cells,
+        plan.other,
+        options.formats,
+        plan.reference,
+        options.detect,
+    )
 
 
 def _write_page(tester: ModelUnderTest, out: Path, other: Mapping[str, Any] | None) -> None:

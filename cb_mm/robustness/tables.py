@@ -7,8 +7,10 @@ from typing import Any
 
 from ..corruption.registry import words
 from ..fileio.safe_text import markdown_code, markdown_text
-from .jobs import count
-from .metrics import HEADLINES
+from .comparison_text import comparison_notes, comparison_text
+from .jobs import CLEAN, count
+from .reliability import CALIBRATION, accuracy_of, has_calibration
+from .table_text import figure_of, table, title_of
 from .units import PERCENT
 
 #: What else is shown beside a headline, where there is room: metric -> column.
@@ -16,6 +18,7 @@ _BESIDE = {
     'mIoU': {'aAcc': 'aAcc', 'mAcc': 'mAcc'},
     'bbox_mAP': {'bbox_mAP_50': 'box AP50', 'bbox_mAP_75': 'box AP75'},
     'top1': {'top5': 'top-5'},
+    'PQ': {'SQ': 'SQ', 'RQ': 'RQ', 'PQ_th': 'PQ things', 'PQ_st': 'PQ stuff'},
     'segm_mAP': {'segm_mAP_50': 'mask AP50', 'segm_mAP_75': 'mask AP75'},
 }
 
@@ -36,12 +39,16 @@ def markdown(results: Mapping[str, Any]) -> str:
     if len(level_cells) > 1 or not severity_cells:
         parts.append(_levels_table(level_cells, results))
     if severity_cells:
-        clean = [cell for cell in level_cells if cell['corruption'] == 'clean']
+        clean = [cell for cell in level_cells if cell['corruption'] == CLEAN]
         for name in results['headline']:
             parts.append(_severities_table(severity_cells, clean, name))
             parts.append(_overall_line(results['summary'].get(name), name))
+    parts += [_worst_line(results['worst'].get(name), name) for name in results['headline']]
+    parts.append(_error_lines(results.get('mce')))
+    if has_calibration(results):
+        parts.append(_calibration_tables(level_cells, severity_cells))
     if results.get('comparison'):
-        parts.append(_comparison_table(results['comparison'], results['headline']))
+        parts.append(comparison_text(results['comparison']))
     parts.append(_notes(results))
     return '\n\n'.join(part for part in parts if part)
 
@@ -59,7 +66,7 @@ def _levels_table(cells: Sequence[Mapping], results: Mapping[str, Any]) -> str:
     corrupted = len(cells) > 1
     head, rows = ['corruption', 'n'] if corrupted else ['images'], []
     for name in results['headline']:
-        head.append(_title(name))
+        head.append(title_of(name))
         head += ['over images'] if _has_image_interval(name, cells) else []
         head += ['retained'] if corrupted else []
         head += [column for key, column in _beside(name, cells).items()]
@@ -69,7 +76,7 @@ def _levels_table(cells: Sequence[Mapping], results: Mapping[str, Any]) -> str:
         row = [cell['title'], str(cell['n'])]
         row = row if corrupted else [str(results['identity']['images'])]
         for name in results['headline']:
-            row.append(_figure(cell['metrics'][name]))
+            row.append(figure_of(cell['metrics'][name]))
             if _has_image_interval(name, cells):
                 ends = cell['metrics'][name].get('over_images')
                 row.append(f'{ends["low"]:.2f} to {ends["high"]:.2f}' if ends else '')
@@ -77,11 +84,11 @@ def _levels_table(cells: Sequence[Mapping], results: Mapping[str, Any]) -> str:
                 kept = cell['retention'].get(name)
                 clean = cell['corruption'] == 'clean'
                 row.append('' if clean or kept is None else f'{100 * kept:.1f} %')
-            row += [_figure(cell['metrics'].get(key)) for key in _beside(name, cells)]
+            row += [figure_of(cell['metrics'].get(key)) for key in _beside(name, cells)]
         if paper:
             row.append(paper.get(cell['key'], ''))
         rows.append(row)
-    return _table(head, rows)
+    return table(head, rows)
 
 
 def _has_image_interval(name: str, cells: Sequence[Mapping]) -> bool:
@@ -103,17 +110,17 @@ def _severities_table(cells: Sequence[Mapping], clean: Sequence[Mapping], name: 
     rows: dict[str, dict[int, Mapping]] = {}
     for cell in cells:
         rows.setdefault(cell['corruption'], {})[cell['severity']] = cell['metrics'][name]
-    head = [f'{_title(name)} at severity', *map(str, severities), 'mean']
+    head = [f'{title_of(name)} at severity', *map(str, severities), 'mean']
     body = []
     for corruption, row in rows.items():
         means = [value['mean'] for value in row.values() if value['mean'] is not None]
-        figures = [_figure(row.get(severity)) for severity in severities]
+        figures = [figure_of(row.get(severity)) for severity in severities]
         mean = f'{sum(means) / len(means):.2f}' if means else ''
         body.append([words(corruption), *figures, mean])
     if clean:
-        figure = _figure(clean[0]['metrics'][name])
+        figure = figure_of(clean[0]['metrics'][name])
         body.insert(0, ['clean', *[''] * len(severities), figure])
-    return _table(head, body)
+    return table(head, body)
 
 
 def _overall_line(overall: Mapping[str, Any] | None, name: str) -> str:
@@ -125,39 +132,52 @@ def _overall_line(overall: Mapping[str, Any] | None, name: str) -> str:
         what = 'those of severities 1 to 5 that each corruption has in the table'
     relative = '' if overall['rpc'] is None else f', rPC {100 * overall["rpc"]:.2f} %'
     return (
-        f'mPC {overall["mpc"]:.2f}{relative}: {markdown_text(_title(name))} averaged over {what} '
+        f'mPC {overall["mpc"]:.2f}{relative}: {markdown_text(title_of(name))} averaged over {what} '
         f'and {count(overall["corruptions"], "corruption")}, and its ratio to clean images.'
     )
 
 
-def _comparison_table(comparison: Mapping[str, Any], headline: Sequence[str]) -> str:
-    several = len(headline) > 1
-    head = ['corruption', *(['metric'] if several else []), comparison['this'],
-            comparison['other'], 'difference', '95 % interval', 'by']  # fmt: skip
-    images = any(row.get('over_images') for row in comparison['rows'])
-    head += ['95 % over images'] if images else []
-    rows = []
-    for row in comparison['rows']:
-        gap = row['difference']
-        interval, over_images = _ends(gap), _ends(row.get('over_images'))
-        n = gap['n'][0] if gap['n'][0] == gap['n'][1] else f'{gap["n"][0]} and {gap["n"][1]}'
-        how = '' if gap['method'] == 'single' else f'{gap["method"]}, n = {n}'
-        figures = [_figure(row['this']), _figure(row['other']), f'{gap["mean"]:+.2f}']
-        metric = [_title(row['metric'])] if several else []
-        more = [over_images] if images else []
-        rows.append([row['title'], *metric, *figures, interval, how, *more])
-    first, second = (markdown_text(comparison[side]) for side in ('this', 'other'))
-    parts = [f'### {first} minus {second}', _table(head, rows)]
-    if comparison['not_in_other']:
-        missing = '; '.join(map(markdown_text, comparison['not_in_other']))
-        parts.append(f'Not measured for {second}: {missing}.')
-    return '\n\n'.join(parts)
-
-
-def _ends(interval: Mapping[str, Any] | None) -> str:
-    if not interval or interval['low'] is None:
+def _worst_line(worst: Mapping[str, Any] | None, name: str) -> str:
+    if not worst:
         return ''
-    return f'{interval["low"]:+.2f} to {interval["high"]:+.2f}'
+    kept = worst['retention']
+    share = '' if kept is None else f', {100 * kept:.1f} % of clean images'
+    title = markdown_text(worst['title'])
+    return f'Worst case of {markdown_text(title_of(name))}: {worst["mean"]:.2f}{share}, by {title}.'
+
+
+def _error_lines(errors: Mapping[str, Any] | None) -> str:
+    if not errors:
+        return ''
+    reference = markdown_text(errors['reference'])
+    if not errors['metrics']:
+        return f'No mCE: {reference} has none of these corruptions.'
+    lines = []
+    for name, one in errors['metrics'].items():
+        relative = one['relative_mce']
+        more = 'none' if relative is None else f'{relative:.2f} %'
+        lines.append(
+            f'mCE of {markdown_text(title_of(name))} {one["mce"]:.2f} %, relative mCE {more}: '
+            f'errors (100 - score) over {count(len(one["by_corruption"]), "corruption")} and '
+            f'{count(one["levels"], "level")}, divided by those of {reference}; below 100 % is '
+            'better.'
+        )
+    return '\n\n'.join(lines)
+
+
+def _calibration_tables(levels: Sequence[Mapping], severities: Sequence[Mapping]) -> str:
+    parts = ['### Calibration']
+    if len(levels) > 1 or not severities:
+        head = ['corruption', *CALIBRATION.values(), 'accuracy']
+        rows = []
+        for cell in levels:
+            figures = [figure_of(cell['metrics'].get(name)) for name in CALIBRATION]
+            rows.append([cell['title'], *figures, figure_of({'mean': accuracy_of(cell)})])
+        parts.append(table(head, rows))
+    if severities:
+        clean = [cell for cell in levels if cell['corruption'] == CLEAN]
+        parts += [_severities_table(severities, clean, name) for name in ('ECE', 'Brier')]
+    return '\n\n'.join(parts)
 
 
 def _notes(results: Mapping[str, Any]) -> str:
@@ -172,10 +192,7 @@ def _notes(results: Mapping[str, Any]) -> str:
         )
     notes += results['notes']
     if results.get('comparison'):
-        notes.append(
-            'paired: both models saw the same noise, repeat by repeat; Welch: independent noise. '
-            'Without an interval, at least one side is a single measurement.'
-        )
+        notes += comparison_notes(results['comparison'])
     if results['paper']:
         notes.append(
             "The paper's: Table 9, ViT-S, 160K iterations, on the 2,000 validation images of "
@@ -183,26 +200,3 @@ def _notes(results: Mapping[str, Any]) -> str:
             'is our reading.'
         )
     return '\n'.join(f'- {note}' for note in notes)
-
-
-def _title(name: str) -> str:
-    return HEADLINES.get(name, name)
-
-
-def _figure(values: Mapping[str, Any] | None) -> str:
-    """Format the mean, with half of the interval if there is one."""
-    if not values or values.get('mean') is None:
-        return '–'
-    if values.get('high') is None:
-        return f'{values["mean"]:.2f}'
-    return f'{values["mean"]:.2f} ± {(values["high"] - values["low"]) / 2:.2f}'
-
-
-def _table(head: Sequence[object], rows: Sequence[Sequence[object]]) -> str:
-    cells = [[markdown_text(cell) for cell in row] for row in (head, *rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = [
-        '| ' + ' | '.join(c.ljust(w) for c, w in zip(row, widths, strict=True)) + ' |'
-        for row in cells
-    ]
-    return '\n'.join([lines[0], '|' + '|'.join('-' * (w + 2) for w in widths) + '|', *lines[1:]])

@@ -44,6 +44,8 @@ class RobustnessTestLoop(BaseLoop):
         limit: Only the first images.
         out: Folder of the results; by default one in the work directory.
         compare: ``results.json`` of another model.
+        reference: ``results.json`` of the model that mCE refers to.
+        metrics: Names of metrics to add: 'calibration', 'boundary'.
         cache_mb: Maximum memory for decoded images.
         allow_mismatch: Take a checkpoint that was trained with something else.
         fp16: Half precision, as in mmengine's own test loop.
@@ -64,6 +66,8 @@ class RobustnessTestLoop(BaseLoop):
         limit: int | None = None,
         out: str | None = None,
         compare: str | None = None,
+        reference: str | None = None,
+        metrics: Sequence[str] = (),
         cache_mb: int = SweepOptions.cache_mb,
         allow_mismatch: bool = False,
         fp16: bool = False,
@@ -79,6 +83,8 @@ class RobustnessTestLoop(BaseLoop):
             'limit': limit,
             'out': out,
             'compare': compare,
+            'reference': reference,
+            'extra_metrics': metrics,
             'cache_mb': cache_mb,
             'allow_mismatch': allow_mismatch,
             'amp': fp16,

@@ -25,6 +25,7 @@ from ..errors import UserError
 from ..prediction.drawing import draw_prediction, seen_image
 from .attacks.fgsm import fgsm, truth_dataset_cfg
 from .data import JobLoader, SweepDataset, write_picture
+from .extra_metrics import fit_to_model, metric_configs
 from .given import loader_settings
 from .image_store import ImageStore
 from .jobs import CLEAN, FGSM, Job
@@ -100,6 +101,7 @@ class ModelUnderTest:
                 config, checkpoint, labels=labels, trust=trust, allow_mismatch=allow_mismatch
             ).to(get_device())
         self.model = model.eval()
+        fit_to_model(self.metrics, self.model)
 
     def run(self, job: Job, progress: Callable[[int], Any] = lambda images: None) -> Scores | None:
         """Test the model on all images under one corruption.
@@ -184,21 +186,6 @@ def _ignored(config: Config, model: nn.Module | None) -> set[int]:
     parts = () if model is None else model.modules()
     found = {getattr(part, 'ignore_index', None) for part in parts}
     return ignored_labels(config.to_dict()) | {label for label in found if isinstance(label, int)}
-
-
-def metric_configs(config: Config) -> list:
-    """Return the metrics of ``test_evaluator``: one, a list, or an evaluator around a list."""
-    given = config.get('test_evaluator')
-    if isinstance(given, dict) and 'metrics' in given:
-        given = given['metrics']
-    if isinstance(given, dict):
-        given = [given]
-    if not given or not config.get('test_dataloader'):
-        raise UserError(
-            f'config {config.filename}: it has no test_dataloader and test_evaluator, so there is '
-            'nothing to test on.'
-        )
-    return list(given)
 
 
 def _set_environment(config: Config) -> None:

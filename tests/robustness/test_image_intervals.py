@@ -7,16 +7,17 @@ import gzip
 import numpy as np
 import pytest
 
+from cb_mm.robustness.comparison import compare
 from cb_mm.robustness.image_intervals import (
     PassScores,
     add_image_intervals,
-    add_paired_intervals,
     bootstrap_images,
     statistic_of,
 )
 from cb_mm.robustness.image_scores import ImageScores, read_image_scores, write_image_scores
 from cb_mm.robustness.metrics import Scores
-from cb_mm.robustness.report import compare, summarize_records
+from cb_mm.robustness.paired_images import add_paired_intervals
+from cb_mm.robustness.report import summarize_records
 from cb_mm.robustness.results_file import read_compared
 
 RNG = np.random.default_rng(0)

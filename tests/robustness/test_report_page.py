@@ -31,7 +31,8 @@ def tested(tmp_path_factory, scenes):
     tool = main_of('test.py')
     quick = ['--cfg-options', 'test_dataloader.num_workers=0',
              'test_dataloader.persistent_workers=False']  # fmt: skip
-    more = ['--corruption', 'fog', '--severity', '3', '--html', '--repeats', '2', *quick]
+    more = ['--corruption', 'fog', '--severity', '3', '--html', '--repeats', '2',
+            '--metrics', 'calibration', *quick]  # fmt: skip
     other = ['--compare', folder / 'second']
     assert tool(model.words('--out', folder / 'second', *more, checkpoint=second)) == 0
     assert tool(model.words('--out', folder / 'first', *more, *other)) == 0
@@ -122,6 +123,23 @@ def test_tables_say_what_the_results_say(tested, opened):
     assert [float(value) for value in classes] == sorted(map(float, classes)), 'the worst first'
     assert len(rows(page, 'images')) == 4
     assert page.locator('#curves svg').count() >= 1
+
+
+def test_calibration_and_what_a_suite_says(tested, opened):
+    page = opened(tested[0] / 'report.html')
+    results = read_json(tested[0] / 'results.json')
+    shown = rows(page, 'calibration')
+    for row, cell in zip(shown, results['cells'], strict=True):
+        assert row[1] == f'{cell["metrics"]["ECE"]["mean"]:.2f}'
+    assert page.locator('#calibration svg').count() == 2, 'clean, and one corruption'
+    dots = page.locator('#calibration svg').first.locator('circle.s1').count()
+    assert dots == sum(count > 0 for count in results['cells'][0]['curves']['reliability']['count'])
+    assert results['worst']['mIoU']['title'] in page.locator('#scores').inner_text()
+    gap = results['comparison']['rows'][0]
+    assert 'p (Holm)' in rows(page, 'scores')[0][4]
+    by_class = [row for row in rows(page, 'classes') if row[3] != '–']
+    one = next(iter(by_class))
+    assert gap['per_class'][one[0]]['low'] is None or 'images' in one[3]
 
 
 def test_sorting_by_mouse_and_by_keyboard(tested, opened):

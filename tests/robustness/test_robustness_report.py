@@ -17,9 +17,10 @@ from cb_mm.errors import UserError
 from cb_mm.fileio.figures import figure_bytes
 from cb_mm.fileio.result_files import plain
 from cb_mm.robustness import SweepOptions, sweep
+from cb_mm.robustness.comparison import check_comparable, compare
 from cb_mm.robustness.paper import TABLE_9, paper_figures
 from cb_mm.robustness.plots import robustness_figure
-from cb_mm.robustness.report import check_comparable, compare, summarize_records, write_report
+from cb_mm.robustness.report import summarize_records, write_report
 from cb_mm.robustness.results_file import read_compared, read_results
 from cb_mm.robustness.tables import markdown
 
@@ -149,7 +150,8 @@ def test_comparison_is_paired_where_the_noise_is_the_same(tmp_path):
     assert paired['mean'] == pytest.approx(1)
     assert paired['high'] - paired['low'] == pytest.approx(0, abs=1e-9), 'the noise cancels'
     assert rows['clean'] == {
-        'mean': 1.0, 'low': None, 'high': None, 'n': (1, 1), 'method': 'single', 'clear': None
+        'mean': 1.0, 'low': None, 'high': None, 'n': (1, 1), 'method': 'single', 'clear': None,
+        'p': None, 'std': None
     }  # fmt: skip
     apart = summarize_records(*table9(0.0, seed=7))
     rows = {row['key']: row['difference'] for row in compare(ours, apart)['rows']}
@@ -169,7 +171,8 @@ def test_comparison_in_the_files(tmp_path):
     assert 'Not measured for plain: fog 2' in text
     lines = (tmp_path / 'this' / 'comparison.csv').read_text().splitlines()
     head = 'cell,metric,cb,plain,difference,low,high,method,images_low,images_high'
-    assert lines[0] == head
+    judged = ',p,p_holm,significant,needed_repeats,needed_images'
+    assert lines[0] == head + judged
     assert len(lines) == 7
     assert json.loads((tmp_path / 'this' / 'results.json').read_text())['comparison']['rows']
 

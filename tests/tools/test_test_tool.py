@@ -15,7 +15,10 @@ from mmengine.registry import MODELS, init_default_scope
 from robustness_models import records, scores
 from tool import TOOLS, main_of, run
 
-PLAN = ('--corruption', 'gaussian_noise=10', 'gaussian_blur=2', '--repeats', 3)
+PLAN = (
+    *('--corruption', 'gaussian_noise=10', 'gaussian_blur=2', '--repeats', 3),
+    *('--metrics', 'calibration', 'boundary'),
+)
 
 
 def main(words) -> int:
@@ -34,7 +37,8 @@ def undisturbed(seg, tmp_path_factory):
 def test_files_and_text(seg, undisturbed, capsys):
     assert main(seg.words(*PLAN, '--out', undisturbed)) == 0
     names = {'results.jsonl', 'results.json', 'results.csv', 'results.md', 'per_class.csv',
-             'robustness.png', 'robustness.svg', 'scores', 'test.log'}  # fmt: skip
+             'robustness.png', 'robustness.svg', 'scores', 'test.log', 'reliability.csv',
+             'reliability.png', 'reliability.svg'}  # fmt: skip
     assert {file.name for file in undisturbed.iterdir()} == names
     text = capsys.readouterr().out
     for words in ('seg (demo) under corruption', '| Gaussian noise σ=10 | 3 |', 'not of training',
@@ -65,6 +69,8 @@ def test_killed_and_run_again_equals_undisturbed(seg, undisturbed, tmp_path):
 def test_two_processes_give_the_same_figures(task, request, tmp_path):
     model = request.getfixturevalue(task)
     plan = ('--corruption', 'gaussian_noise=10', '--repeats', 2, '--fgsm', 2, '--limit', 3)
+    if task == 'seg':
+        plan += ('--metrics', 'calibration', 'boundary')
     assert main(model.words(*plan, '--out', tmp_path / 'one')) == 0
     two = forked.run_ranks('test.py', *model.words(*plan, '--out', tmp_path / 'two'), cwd=tmp_path)
     assert [rank.code for rank in two] == [0, 0], two
@@ -158,6 +164,9 @@ WRONG = {
     ('--limit', '0'): '--limit 0',
     ('--cache-mb', '-1'): '--cache-mb -1',
     ('--compare', 'nowhere.json'): '--compare nowhere.json does not exist',
+    ('--reference', 'nowhere.json'): '--reference nowhere.json does not exist',
+    ('--detect', '0'): '--detect 0',
+    ('--metrics', 'sharpness'): "--metrics: 'sharpness' is not known",
     ('--data-root', 'nowhere'): '--data-root nowhere is not a folder',
     ('--cfg-options', 'test_dataloader.bach_size=2'): 'Did you mean "batch_size"',
     ('--launcher', 'pytorch'): 'torchrun',
