@@ -20,6 +20,7 @@ from mmengine.evaluator import BaseMetric
 from mmengine.structures import BaseDataElement
 
 from ..errors import UserError
+from .attacks.pgd import Trace
 from .classification import accuracy_by_class, accuracy_by_image
 from .units import PERCENT, in_percent
 
@@ -39,6 +40,7 @@ class Scores:
         per_class: metric -> class -> value in per cent, NaN where a class does not occur.
         per_image: metric -> one value per image in per cent, in the order of the data set.
         areas: 'intersect' and 'union' -> pixels by image and class, of a segmentation.
+        traces: what an attack did, image by image; empty for other jobs.
     """
 
     upstream: dict[str, float] = field(default_factory=dict)
@@ -47,6 +49,7 @@ class Scores:
     per_class: dict[str, dict[str, float]] = field(default_factory=dict)
     per_image: dict[str, list[float]] = field(default_factory=dict)
     areas: dict[str, np.ndarray] = field(default_factory=dict)
+    traces: list[Trace] = field(default_factory=list)
 
 
 class JobEvaluator:

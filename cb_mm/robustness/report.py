@@ -16,6 +16,8 @@ from ..errors import UserError
 from ..fileio.atomic import write_atomically
 from ..fileio.figures import USUAL_FORMATS, save_figure
 from ..fileio.result_files import plain, write_csv, write_json
+from .attack_report import attack_notes, check_same_attacks, write_attack_files
+from .attacks.traces import merge_summaries
 from .image_intervals import add_image_intervals, add_paired_intervals
 from .jobs import CLEAN, title
 from .metrics import HEADLINES
@@ -59,6 +61,7 @@ def write_report(
     write_csv(folder / 'per_class.csv', *_per_class_table(results))
     write_atomically(folder / 'results.md', text + '\n')
     save_figure(robustness_figure(results, other), folder / 'robustness', formats, dpi=130)
+    write_attack_files(folder, results, formats)
     return text
 
 
@@ -81,6 +84,7 @@ def summarize_records(
         }
     summary = {name: _overall(cells.values(), clean, name) for name in shown}
     notes = [WHAT_REPEATS_MEASURE] if any(cell['n'] > 1 for cell in cells.values()) else []
+    notes += attack_notes(identity)
     return {
         'format': FORMAT,
         'version': VERSION,
@@ -112,6 +116,7 @@ def _summarize_cell(key: str, records: Sequence[Mapping[str, Any]]) -> dict[str,
         else:
             metrics[name] = asdict(summarize(values))
         metrics[name]['values'] = values
+    attacks = [record.get('attack') for record in records]
     return {
         'key': key,
         'title': title(first['corruption'], first['level'], first['severity']),
@@ -126,7 +131,7 @@ def _summarize_cell(key: str, records: Sequence[Mapping[str, Any]]) -> dict[str,
             for name, row in first['per_class'].items()
         },
         'upstream': first['upstream'],
-    }
+    } | ({'attack': merge_summaries(attacks)} if all(attacks) else {})
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
@@ -166,6 +171,7 @@ def check_comparable(
             f'`compare`: {other["model"]} was tested on different images ({there["images"]}, here '
             f'{identity["images"]}). Test both on the same data, with the same `limit`.'
         )
+    check_same_attacks(identity, other)
     moved = LabelSet.of_metainfo(other['about']).moved(LabelSet.of_metainfo(metainfo))
     if moved:
         name, there, here = moved

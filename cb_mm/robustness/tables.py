@@ -7,6 +7,7 @@ from typing import Any
 
 from ..corruption.registry import words
 from ..fileio.safe_text import markdown_code, markdown_text
+from .attack_report import attack_rows
 from .jobs import count
 from .metrics import HEADLINES
 from .units import PERCENT
@@ -40,6 +41,8 @@ def markdown(results: Mapping[str, Any]) -> str:
         for name in results['headline']:
             parts.append(_severities_table(severity_cells, clean, name))
             parts.append(_overall_line(results['summary'].get(name), name))
+    if any(cell.get('attack') for cell in results['cells']):
+        parts.append(_table(*attack_rows(results)))
     if results.get('comparison'):
         parts.append(_comparison_table(results['comparison'], results['headline']))
     parts.append(_notes(results))

@@ -23,8 +23,8 @@ from ..fileio.result_files import read_json, write_json
 from ..prediction.colours import ClassStyle
 from ..prediction.drawing import overlay, seen_image
 from ..prediction.results import Detections, Ranking, Result, Segmentation, result_of, truth_of
-from .image_scores import read_image_scores
 from .attacks.catalogue import ATTACKS
+from .image_scores import read_image_scores
 from .jobs import CLEAN, Job
 from .tester import ModelUnderTest
 

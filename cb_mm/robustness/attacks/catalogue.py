@@ -108,7 +108,7 @@ def parse_attack(text: str) -> list[tuple[str, float]]:
 def check_epsilon(name: str, epsilon: float, where: str) -> None:
     """Refuse a strength that no image can have; the L2 distance has no common upper limit."""
     linf = ATTACKS[name].norm == LINF
-    if not (math.isfinite(epsilon) and 0 <= epsilon and (epsilon <= 255 or not linf)):
+    if not (math.isfinite(epsilon) and epsilon >= 0 and (epsilon <= 255 or not linf)):
         limits = 'from 0 to 255' if linf else '0 or more, the root of the sum of squared changes'
         raise UserError(f'{where}: ε is in grey levels, {limits}.')
 
