@@ -82,7 +82,7 @@ class L2Norm:
         """See `Norm`."""
         length = L2Norm.length(gradient)
         # A gradient of zero has no direction.
-        return (gradient / length.clamp(min=torch.finfo(torch.float64).tiny)).to(gradient.dtype)
+        return (gradient / length.clamp(min=torch.finfo(gradient.dtype).tiny)).to(gradient.dtype)
 
     @staticmethod
     def project(image: Tensor, clean: Tensor, epsilon: float) -> Tensor:
