@@ -71,7 +71,7 @@ def detector(work: Path, coco: Path, weights: Path, images: int, epochs: int) ->
             loader.update(num_workers=0, persistent_workers=False)
         warm_up, steps = config.param_scheduler
         warm_up.end = 30
-        steps.update(milestones=[int(0.8 * epochs)], end=epochs)
+        steps.update(milestones=[epochs], end=epochs)  # the rate stays what it is
         config.optim_wrapper.optimizer.lr = 3e-4
         config.train_cfg.update(max_epochs=epochs, val_interval=epochs)
         config.default_hooks.checkpoint.update(interval=max(epochs // 10, 1), save_best=None)
