@@ -43,7 +43,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     add('--det-images', type=int, default=10, metavar='N', help='images to attack (10)')
     add('--cls-images', type=int, default=100, metavar='N', help='images to attack (100)')
     add('--steps', type=int, default=10, metavar='N', help='of an attack (10)')
-    add('--repeats', type=int, default=2, metavar='N', help='passes with a random start (2)')
+    add('--repeats', type=int, default=1, metavar='N', help='passes with a random start (1)')
     return parse_counts(parser, argv, _COUNTS)
 
 

@@ -27,8 +27,9 @@ SHORT = {name: replace(attack, steps=2) for name, attack in ATTACKS.items() if n
 
 def classifier():
     """A ViT with a class token of mmpretrain's kind, and an image with a label."""
-    import cb_mm.evaluation.classification  # noqa: F401  (brings mmpretrain)
     from mmpretrain.structures import DataSample
+
+    import cb_mm.evaluation.classification  # noqa: F401  (brings mmpretrain)
 
     init_default_scope('mmpretrain')
     torch.manual_seed(0)
