@@ -7,6 +7,7 @@ Examples:
   python tools/test.py CONFIG CHECKPOINT --corruption gaussian_noise=5,10 gaussian_blur=2
   python tools/test.py CONFIG CHECKPOINT --corruption fog snow --severity 3
   python tools/test.py CONFIG CHECKPOINT --fgsm 1 2 4          # ε in grey levels
+  python tools/test.py CONFIG CHECKPOINT --attack pgd=2,4 segpgd=4 --repeats 2
   python tools/test.py CONFIG CHECKPOINT --suite table9 --compare OTHER/results.json
   python tools/test.py CONFIG CHECKPOINT --suite table9 --html  # one page to look at
   python tools/test.py CONFIG CHECKPOINT --suite table9 --metrics calibration boundary
@@ -50,7 +51,17 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     add('--severity', type=int, metavar='1-5', help='for corruptions without a level (all five)')
     add('--fgsm', nargs='+', type=float, metavar='EPS', help='attack each image by one '
         'step of EPS grey levels along the gradient of the loss')  # fmt: skip
-    add('--repeats', type=int, metavar='N', help='passes of a random corruption (5)')
+    add('--attack', nargs='+', dest='attacks', metavar='NAME=EPS,...',
+        help='attacks of many steps within EPS grey levels: bim, pgd, segpgd, cospgd; with _l2 '
+        '(pgd_l2=128) the root of the sum of squared changes is bounded')  # fmt: skip
+    add('--attack-steps', type=int, metavar='N', help='steps of an attack (20)')
+    add('--attack-step-size', type=float, metavar='SHARE', help='length of a step as a share '
+        'of EPS (2.5 / steps, at most 1)')  # fmt: skip
+    add('--attack-restarts', type=int, metavar='N', help='random starts per image, of which the '
+        'best counts (1)')  # fmt: skip
+    add('--no-random-start', action='store_false', dest='random_start', help='attacks begin at '
+        'the image itself, in a single pass')  # fmt: skip
+    add('--repeats', type=int, metavar='N', help='passes of a random corruption or start (5)')
     add('--seed', type=int, metavar='N', help='seed of the noise (0)')
     add('--limit', type=int, metavar='N', help='only the first N images')
     add(

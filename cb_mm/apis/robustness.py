@@ -127,6 +127,11 @@ def evaluate_robustness(
     corruptions: Sequence[str] = (),
     severity: int | None = None,
     fgsm: Sequence[float] = (),
+    attacks: Sequence[str] = (),
+    attack_steps: int | None = None,
+    attack_step_size: float | None = None,
+    attack_restarts: int | None = None,
+    random_start: bool = True,
     repeats: int = SweepOptions.repeats,
     seed: int = 0,
     limit: int | None = None,
@@ -168,7 +173,14 @@ def evaluate_robustness(
         corruptions: Names with levels in their own unit ('gaussian_noise=5,10'), or without.
         severity: From 1 to 5, for corruptions without a level; all five by default.
         fgsm: Attack each image by one step of this many grey levels along the gradient of the loss.
-        repeats: Passes of a random corruption.
+        attacks: Attacks of many steps with their strengths ε in grey levels: 'pgd=2,4', 'bim=4',
+            'pgd_l2=128'; 'segpgd=4' and 'cospgd=4' for segmentation.
+        attack_steps: How many steps they take; 20 by default.
+        attack_step_size: Length of a step as a share of ε; by default 2.5 / steps, at most 1.
+        attack_restarts: Random starts of each image, of which the one with the highest loss counts.
+        random_start: Whether PGD, SegPGD and CosPGD begin at random; otherwise at the image itself,
+            in a single pass.
+        repeats: Passes of a random corruption, or of an attack with a random start.
         seed: Of the noise.
         limit: Test only on the first images.
         frost_pictures: Folder with photographs of frost, such as those of ImageNet-C, which are not

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..checkpoints.label_set import LabelSet
 from ..errors import UserError
+from .attack_report import check_same_attacks
 from .significance import LEVEL, deviation_per_image, holm, needed_number
 from .statistics import difference
 
@@ -29,6 +30,7 @@ def check_comparable(
             f'`{option}`: {other["model"]} was tested on different images ({there["images"]}, here '
             f'{identity["images"]}). Test both on the same data, with the same `limit`.'
         )
+    check_same_attacks(identity, other, option)
     moved = LabelSet.of_metainfo(other['about']).moved(LabelSet.of_metainfo(metainfo))
     if moved:
         name, there, here = moved

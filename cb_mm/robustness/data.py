@@ -21,6 +21,7 @@ from mmengine.registry import DATASETS, FUNCTIONS, TRANSFORMS
 from torch.utils.data import DataLoader, Dataset
 
 from ..corruption import ImageCorruption, corrupt_dataset, corrupt_dataset_cfg
+from ..corruption.transform import image_identity
 from ..datasets.checks.samples import step_lists
 from ..engine.hooks.sample_guard import Collate, LoadFailure, load_failure
 from ..engine.signals import leave_signals_to_parent
@@ -29,7 +30,7 @@ from ..fileio.atomic import write_atomically
 from ..fileio.folders import list_files
 from .identity import data_digest, image_path, short_names
 from .image_store import ImageStore, store_loaders
-from .jobs import Job
+from .jobs import AttackCell, Job
 
 _LOADER_OPTIONS = ('pin_memory', 'prefetch_factor', 'timeout', 'multiprocessing_context')
 
@@ -142,6 +143,12 @@ class SweepDataset(Dataset):
             raise UserError('the test data set has no images.')
         infos = [self.dataset.get_data_info(i) for i in range(self.size)]
         self.names = short_names([image_path(info, i) for i, info in enumerate(infos)])
+        roots = [folder for step in self.corruptions for folder in step.root or ()]
+        #: What tells images apart for random draws, wherever the data set is.
+        self.identities = [
+            image_identity({'img_id': name, **info}, roots)
+            for name, info in zip(self.names, infos, strict=True)
+        ]
         self.label_maps = [info.get('seg_map_path') for info in infos]
         remote = any(getattr(step, 'backend_args', None) for step in steps)
         self.digest = data_digest(self.names, infos, loaders, local=not remote)
@@ -167,7 +174,7 @@ class SweepDataset(Dataset):
             step.job, step.picture = job, self.picture_name(index)
         try:
             sample = self.dataset[index]
-            if job.cell.name == 'fgsm':
+            if isinstance(job.cell, AttackCell):
                 sample['truth'] = self.truth[index]['data_samples']
         except Exception as error:  # in a worker, torch would wrap it in a traceback
             return load_failure(self.dataset, index, error)

@@ -20,6 +20,8 @@ from ..engine.optim.precision import Precision
 from ..errors import UserError
 from ..fileio.digests import content_digest, value_digest
 from ..fileio.folders import list_files
+from .attacks.catalogue import FGSM
+from .jobs import AttackCell
 
 #: Settings of a data loader that do not change what is tested.
 _NEUTRAL = ('num_workers', 'persistent_workers', 'pin_memory', 'prefetch_factor', 'sampler',
@@ -55,7 +57,23 @@ def sweep_identity(
     if tester.truth_config is not None:  # where an attack takes the labels from
         root = config.test_dataloader.dataset.get('data_root')
         identity['attack'] = settings_digest(tester.truth_config, root)
+    iterated = {job.cell.name: job.cell.attack for job in jobs if _is_iterated(job.cell)}
+    if iterated:
+        identity['attack_settings'] = {
+            name: {
+                'steps': attack.steps,
+                'step_size': attack.share,
+                'restarts': attack.starts,
+                'random_start': attack.random_start,
+            }
+            for name, attack in iterated.items()
+        }
     return identity
+
+
+def _is_iterated(cell: Any) -> bool:
+    """Return whether a cell is an attack that has settings, which FGSM has not."""
+    return isinstance(cell, AttackCell) and cell.name != FGSM
 
 
 def _precision_identity(precision: Precision | None) -> dict[str, Any]:

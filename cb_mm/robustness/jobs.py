@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,26 +9,33 @@ from typing import Any
 from ..corruption import Cell, cells_for, find_corruption
 from ..corruption.registry import words
 from ..errors import UserError
+from .attacks.catalogue import ATTACKS, FGSM, AttackSettings, check_epsilon, parse_attack
+from .attacks.pgd import Attack
 
 CLEAN = 'clean'
-FGSM = 'fgsm'
 
 _TITLES = {
     'gaussian_noise': 'Gaussian noise σ={:g}',
     'gaussian_blur': 'Gaussian blur σ={:g}',
     'shot_noise': 'shot noise, {:g} counts at white',
-    FGSM: 'FGSM ε={:g}',
+    **{name: f'{attack.title} ε={{:g}}' for name, attack in ATTACKS.items()},
 }
 
 
 @dataclass(frozen=True)
 class AttackCell(Cell):
-    """A cell whose images come from the model's own gradient; ``level`` is ε."""
+    """A cell whose images come from the model's own gradient; ``level`` is ε.
+
+    Attributes:
+        attack: How they are attacked.
+    """
+
+    attack: Attack = ATTACKS[FGSM]
 
     @property
     def random(self) -> bool:
-        """An attack has one result."""
-        return False
+        """Whether repeated measurements differ: if the attack starts at random."""
+        return self.attack.random_start
 
     def transform_cfg(self, seed: int = 0, repeat: int = 0) -> dict[str, Any] | None:
         """Return None: the data pipeline does nothing."""
@@ -54,13 +60,28 @@ def plan_cells(
     corruptions: Sequence[str],
     severity: int | None,
     epsilons: Sequence[float] = (),
+    attacks: Sequence[str] = (),
+    settings: AttackSettings | None = None,
 ) -> list[Cell]:
-    """Return the cells of a sweep, clean images first; see ``cb_mm.corruption.cells_for``."""
+    """Return the cells of a sweep, clean images first; see ``cb_mm.corruption.cells_for``.
+
+    Args:
+        suite: a named set of corruptions.
+        corruptions: names with levels.
+        severity: of corruptions without a level.
+        epsilons: strengths of FGSM.
+        attacks: texts for ``parse_attack``.
+        settings: of the attacks.
+    """
+    settings = settings or AttackSettings()
     cells = {cell.key: cell for cell in cells_for(suite, corruptions, severity)}
     for epsilon in epsilons:
-        if not (math.isfinite(epsilon) and 0 <= epsilon <= 255):
-            raise UserError(f'`fgsm` {epsilon:g}: ε is in grey levels, from 0 to 255.')
-        cell = AttackCell(FGSM, float(epsilon))
+        check_epsilon(FGSM, epsilon, f'`fgsm` {epsilon:g}')
+    wanted = [(FGSM, float(epsilon)) for epsilon in epsilons]
+    wanted += [one for text in attacks for one in parse_attack(text)]
+    settings.check([name for name, _ in wanted])
+    for name, epsilon in wanted:
+        cell = AttackCell(name, epsilon, attack=settings.of(name))
         cells.setdefault(cell.key, cell)
     return list(cells.values())
 

@@ -21,6 +21,7 @@ from mmengine.structures import BaseDataElement
 
 from ..errors import UserError
 from ..evaluation.streaming import State, StreamingMetric, merge
+from .attacks.pgd import Trace
 from .classification import accuracy_by_class, accuracy_by_image
 from .units import PERCENT, in_percent
 
@@ -44,6 +45,7 @@ class Scores:
         per_image: metric -> one value per image in per cent, in the order of the data set.
         areas: 'intersect' and 'union' -> pixels by image and class, of a segmentation.
         curves: name -> column -> values, for a picture.
+        traces: what an attack did, image by image; empty for other jobs.
     """
 
     upstream: dict[str, float] = field(default_factory=dict)
@@ -53,6 +55,7 @@ class Scores:
     per_image: dict[str, list[float]] = field(default_factory=dict)
     areas: dict[str, np.ndarray] = field(default_factory=dict)
     curves: dict[str, dict[str, list]] = field(default_factory=dict)
+    traces: list[Trace] = field(default_factory=list)
 
 
 class JobEvaluator:

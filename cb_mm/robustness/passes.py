@@ -13,6 +13,7 @@ from mmengine.dist import all_reduce, broadcast_object_list, get_world_size
 from tqdm import tqdm
 
 from ..engine.signals import Stopped, StopRequest
+from .attacks.traces import summarize_traces, write_traces
 from .banner import start_banner
 from .image_scores import write_image_scores
 from .jobs import Job
@@ -76,6 +77,8 @@ def lead(
                 continue
             names, folder = tester.dataset.names, records.path.parent
             file = write_image_scores(folder, job.key, names, scores)
+            if scores.traces:
+                write_traces(folder, job.key, names, scores.traces)
             records.append(_record(job, scores, len(tester.dataset), seconds, str(file), options))
             if console is not None:
                 place = f'[{len(records.cells)}/{len(jobs)}]'
@@ -151,4 +154,4 @@ def _record(
         'per_class': scores.per_class,
         'curves': scores.curves,
         'per_image': file,
-    }
+    } | ({'attack': summarize_traces(scores.traces)} if scores.traces else {})

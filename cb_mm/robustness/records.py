@@ -9,6 +9,7 @@ from typing import Any
 from ..fileio.atomic import remove_drafts
 from ..fileio.json_lines import RecordFile
 from ..fileio.json_shape import ListOf, MapOf, mismatch
+from .attacks.traces import FOLDER, SUMMARY
 from .jobs import Job
 
 _NUMBERS = MapOf((float, None))
@@ -41,11 +42,13 @@ class SweepRecords(RecordFile):
         self._jobs = {job.key: job for job in jobs}
         self._same = {name: identity[name] for name in ('seed', 'images')}
         super().__init__(path, identity, about, take=self._check)
-        remove_drafts(self.path.parent / 'scores')
+        for folder in ('scores', FOLDER):
+            remove_drafts(self.path.parent / folder)
 
     def _check(self, record: dict[str, Any]) -> str | None:
         record.setdefault('curves', {})  # older files have none
         wrong = mismatch(record, _RECORD)
+        wrong = wrong or mismatch(record.get('attack'), (SUMMARY, None), 'attack')
         if wrong is None and record['key'] not in self._jobs:
             wrong = f'{record["key"]} is not a pass of this test'
         if wrong is None:

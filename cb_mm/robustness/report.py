@@ -15,6 +15,8 @@ from typing import Any
 from ..fileio.atomic import write_atomically
 from ..fileio.figures import USUAL_FORMATS, save_figure
 from ..fileio.result_files import plain, write_csv, write_json
+from .attack_report import attack_notes, write_attack_files
+from .attacks.traces import merge_summaries
 from .comparison import compare, comparison_table, judge, per_class_table
 from .image_intervals import add_image_intervals
 from .jobs import CLEAN, title
@@ -82,6 +84,7 @@ def write_report(
     write_csv(folder / 'per_class.csv', *_per_class_table(results))
     write_atomically(folder / 'results.md', text + '\n')
     save_figure(robustness_figure(results, other), folder / 'robustness', formats, dpi=130)
+    write_attack_files(folder, results, formats)
     return text
 
 
@@ -106,6 +109,7 @@ def summarize_records(
     summary = {name: mean_over_suite(every, name) for name in shown}
     worst = {name: worst_of_suite(every, name) for name in shown}
     notes = [WHAT_REPEATS_MEASURE] if any(cell['n'] > 1 for cell in cells.values()) else []
+    notes += attack_notes(identity)
     return {
         'format': FORMAT,
         'version': VERSION,
@@ -138,6 +142,7 @@ def _summarize_cell(key: str, records: Sequence[Mapping[str, Any]]) -> dict[str,
         else:
             metrics[name] = asdict(summarize(values))
         metrics[name]['values'] = values
+    attacks = [record.get('attack') for record in records]
     return {
         'key': key,
         'title': title(first['corruption'], first['level'], first['severity']),
@@ -153,7 +158,7 @@ def _summarize_cell(key: str, records: Sequence[Mapping[str, Any]]) -> dict[str,
         },
         'upstream': first['upstream'],
         'curves': sum_curves(records),
-    }
+    } | ({'attack': merge_summaries(attacks)} if all(attacks) else {})
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -19,6 +19,7 @@ _METRIC = {'n': int, 'mean': _NUMBER, 'std': _NUMBER, 'low': _NUMBER, 'high': _N
 _CELL = {'key': str, 'title': str, 'corruption': str, 'severity': (int, None), 'random': bool,
          'n': int, 'repeats': ListOf(int), 'metrics': MapOf(_METRIC),
          'per_class': MapOf(MapOf(_NUMBER)), 'curves': MapOf(MapOf(ListOf(_NUMBER)))}  # fmt: skip
+_ATTACKS = MapOf({'steps': int, 'step_size': float, 'restarts': int, 'random_start': bool})
 _RESULTS = {
     'model': str,
     'about': {'checkpoint': (str, None)},
@@ -73,7 +74,12 @@ def read_compared(path: str | Path, option: str = 'compare') -> dict[str, Any]:
     """Return what a comparison needs of a ``results.json``, and nothing that was not checked."""
     path = Path(path)
     folder = path if path.is_dir() else path.parent
-    return {**_only(read_results(path, option), _RESULTS), 'folder': str(folder)}
+    results = read_results(path, option)
+    compared = {**_only(results, _RESULTS), 'folder': str(folder)}
+    settings = results['identity'].get('attack_settings')  # only where there are such attacks
+    if mismatch(settings, _ATTACKS) is None:
+        compared['identity']['attack_settings'] = _only(settings, _ATTACKS)
+    return compared
 
 
 def _contradiction(results: dict[str, Any]) -> str | None:

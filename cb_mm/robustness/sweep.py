@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -36,11 +36,12 @@ from ..engine.training import RunOptions, check_data, prepare_config
 from ..errors import UserError
 from ..fileio.figures import USUAL_FORMATS, check_formats
 from ..fileio.result_files import read_json
+from .attacks.catalogue import AttackSettings, check_model
 from .comparison import check_comparable
 from .console_log import QuietLog, quiet_console
 from .extra_metrics import add_extra_metrics, check_names
 from .identity import sweep_identity
-from .jobs import FGSM, Job, plan_cells, plan_jobs
+from .jobs import AttackCell, Job, plan_cells, plan_jobs
 from .page import write_page
 from .passes import follow, lead
 from .records import SweepRecords
@@ -65,6 +66,11 @@ class SweepOptions(RunOptions):
     severity: int | None = None
     suite: str | None = None
     fgsm: Sequence[float] = ()
+    attacks: Sequence[str] = ()
+    attack_steps: int | None = None
+    attack_step_size: float | None = None
+    attack_restarts: int | None = None
+    random_start: bool = True
     repeats: int = 5
     limit: int | None = None
     frost_pictures: str | Path | None = None
@@ -130,7 +136,17 @@ def sweep(options: SweepOptions, console: TextIO | None = None) -> Path | None:
 
 def _validate(options: SweepOptions) -> _Plan:
     """Refuse what cannot be tested, before anything is built."""
-    cells = plan_cells(options.suite, options.corruption, options.severity, options.fgsm)
+    settings = AttackSettings(
+        **{one.name: getattr(options, one.name) for one in fields(AttackSettings)}
+    )
+    cells = plan_cells(
+        options.suite,
+        options.corruption,
+        options.severity,
+        options.fgsm,
+        options.attacks,
+        settings,
+    )
     jobs = plan_jobs(cells, options.repeats)
     if options.frost_pictures is not None:
         FrostPictures(options.frost_pictures)
@@ -140,8 +156,9 @@ def _validate(options: SweepOptions) -> _Plan:
         raise UserError(f'`limit` {options.limit}: at least one image is needed.')
     if options.cache_mb < 0:
         raise UserError(f'`cache_mb` {options.cache_mb} is negative; 0 keeps nothing in memory.')
-    if options.fgsm and options.data_loader is not None:
-        raise UserError('`fgsm` needs the config of the data loader, not a built one.')
+    for name in ('fgsm', 'attacks'):
+        if getattr(options, name) and options.data_loader is not None:
+            raise UserError(f'`{name}` needs the config of the data loader, not a built one.')
     check_formats(options.formats)
     check_names(options.extra_metrics)
     precision = choose_precision(options.precision, options.amp)
@@ -172,6 +189,7 @@ def _weights(options: SweepOptions) -> str:
 
 
 def _build(options: SweepOptions, plan: _Plan) -> ModelUnderTest:
+    attacks = {job.cell.name: None for job in plan.jobs if isinstance(job.cell, AttackCell)}
     with explaining_build_errors(plan.config):
         tester = ModelUnderTest(
             plan.config,
@@ -185,11 +203,12 @@ def _build(options: SweepOptions, plan: _Plan) -> ModelUnderTest:
             cache_bytes=options.cache_mb << 20,
             save_to=options.save_corrupted,
             show_to=options.show_dir,
-            attacks=any(job.cell.name == FGSM for job in plan.jobs),
+            attacks=bool(attacks),
             precision=plan.precision,
             allow_mismatch=options.allow_mismatch,
             frost_pictures=_frost_folder(options, plan),
         )
+    check_model(list(attacks), tester.model)
     if options.channels_last:
         use_channels_last(tester.model)
     if options.compile:
@@ -264,7 +283,7 @@ def _write_page(tester: ModelUnderTest, out: Path, other: Mapping[str, Any] | No
 
 def _default_folder(config: Config, options: SweepOptions, identity: Mapping[str, Any]) -> Path:
     """Return one folder per command: another checkpoint or option never meets old results."""
-    plain = not (options.corruption or options.fgsm)
+    plain = not (options.corruption or options.fgsm or options.attacks)
     name = (options.suite or 'clean') if plain else 'custom'
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:8]
     return Path(config.work_dir) / f'test_{name}_{digest}'

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..corruption.registry import words
 from ..fileio.safe_text import markdown_code, markdown_text
+from .attack_report import attack_rows
 from .comparison_text import comparison_notes, comparison_text
 from .jobs import CLEAN, count
 from .reliability import CALIBRATION, accuracy_of, has_calibration
@@ -47,6 +48,8 @@ def markdown(results: Mapping[str, Any]) -> str:
     parts.append(_error_lines(results.get('mce')))
     if has_calibration(results):
         parts.append(_calibration_tables(level_cells, severity_cells))
+    if any(cell.get('attack') for cell in results['cells']):
+        parts.append(table(*attack_rows(results)))
     if results.get('comparison'):
         parts.append(comparison_text(results['comparison']))
     parts.append(_notes(results))

@@ -39,6 +39,11 @@ class RobustnessTestLoop(BaseLoop):
         corruptions: Names with levels.
         severity: For corruptions without a level.
         fgsm: Strengths of an attack.
+        attacks: Attacks with strengths; what follows belongs to them.
+        attack_steps: Number of steps.
+        attack_step_size: A step, as a share of ε.
+        attack_restarts: How often to begin anew.
+        random_start: Begin at random, where an attack does so.
         repeats: Passes of a random corruption.
         seed: Of the noise.
         limit: Only the first images.
@@ -61,6 +66,11 @@ class RobustnessTestLoop(BaseLoop):
         corruptions: Sequence[str] = (),
         severity: int | None = None,
         fgsm: Sequence[float] = (),
+        attacks: Sequence[str] = (),
+        attack_steps: int | None = None,
+        attack_step_size: float | None = None,
+        attack_restarts: int | None = None,
+        random_start: bool = True,
         repeats: int = SweepOptions.repeats,
         seed: int = 0,
         limit: int | None = None,
@@ -78,6 +88,11 @@ class RobustnessTestLoop(BaseLoop):
             'corruption': corruptions,
             'severity': severity,
             'fgsm': fgsm,
+            'attacks': attacks,
+            'attack_steps': attack_steps,
+            'attack_step_size': attack_step_size,
+            'attack_restarts': attack_restarts,
+            'random_start': random_start,
             'repeats': repeats,
             'seed': seed,
             'limit': limit,

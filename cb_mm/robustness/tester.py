@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from mmengine.config import Config
 from mmengine.device import get_device
-from mmengine.dist import get_rank, get_world_size
+from mmengine.dist import all_gather_object, get_rank, get_world_size
 from mmengine.evaluator import BaseMetric
 from mmengine.registry import METRICS, init_default_scope
 from mmengine.utils.dl_utils import set_multi_processing
@@ -18,17 +18,20 @@ from torch.utils.data import DataLoader
 
 from ..checkpoints.label_set import LabelSet
 from ..checkpoints.load_model import load_model
+from ..corruption.transform import noise_generator
 from ..datasets.checks.samples import ignored_labels
 from ..datasets.samplers.replay import derive_seed
 from ..engine.optim.precision import Precision, choose_precision
 from ..errors import UserError
 from ..prediction.drawing import draw_prediction, seen_image
-from .attacks.fgsm import fgsm, truth_dataset_cfg
+from .attacks.catalogue import FGSM
+from .attacks.pgd import Trace, pgd
+from .attacks.truth import truth_dataset_cfg
 from .data import JobLoader, SweepDataset, write_picture
 from .extra_metrics import fit_to_model, metric_configs
 from .given import loader_settings
 from .image_store import ImageStore
-from .jobs import CLEAN, FGSM, Job
+from .jobs import CLEAN, AttackCell, Job
 from .metrics import JobEvaluator, Scores
 
 
@@ -114,16 +117,23 @@ class ModelUnderTest:
             The scores, on the main process; None on others.
         """
         evaluator = JobEvaluator(self.metrics, self.dataset.metainfo, self.limited)
+        traces: dict[int, Trace] = {}
         for numbers, batch in self.loader.load(job):
             truths = batch.pop('truth', None)
-            if job.cell.name == FGSM:
-                batch['inputs'] = self._attack(job, numbers, batch['inputs'], truths)
+            if isinstance(job.cell, AttackCell):
+                attacked = self._attack(job, job.cell, numbers, batch['inputs'], truths)
+                batch['inputs'] = [image for image, _ in attacked]
+                traces |= {n: trace for n, (_, trace) in zip(numbers, attacked, strict=True)}
             outputs = self.predict(batch)
             evaluator.process(numbers[0], batch, outputs)
             if self.show_to and job.repeat == 0:
                 self._show(self.show_to, job, numbers, batch['inputs'], outputs)
             progress(len(numbers))
-        return evaluator.evaluate(get_rank() == 0)
+        scores = evaluator.evaluate(get_rank() == 0)
+        everywhere = [item for one in all_gather_object(traces) for item in one.items()]
+        if scores is not None:
+            scores.traces = [trace for _, trace in sorted(everywhere, key=lambda item: item[0])]
+        return scores
 
     @torch.no_grad()
     def predict(self, batch: Any) -> Sequence[Any]:
@@ -142,19 +152,27 @@ class ModelUnderTest:
             raise
 
     def _attack(
-        self, job: Job, numbers: Sequence[int], inputs: Sequence[torch.Tensor], truths: Sequence
-    ) -> list[torch.Tensor]:
+        self,
+        job: Job,
+        cell: AttackCell,
+        numbers: Sequence[int],
+        inputs: Sequence[torch.Tensor],
+        truths: Sequence[Any],
+    ) -> list[tuple[torch.Tensor, Trace]]:
         """Attack each image separately, so that its batch does not matter."""
-        epsilon = job.cell.level
+        epsilon, device = cell.level, next(self.model.parameters()).device
         assert epsilon is not None  # an attack has one
-        attacked: list[torch.Tensor] = []
+        attacked: list[tuple[torch.Tensor, Trace]] = []
         for number, image, truth in zip(numbers, inputs, truths, strict=True):
-            device = next(self.model.parameters()).device
-            # The seed leaves ε out: the loss draws the same boxes for every ε.
+            # The same for every attack and ε: the loss then draws the same boxes.
             seed = derive_seed(self.seed, FGSM, self.dataset.names[number])
-            attacked.append(fgsm(self.model, image.to(device), truth, epsilon, seed))
-            if self.save_to:
-                picture = seen_image(attacked[-1], self.dataset.channel_order)
+            identity = self.dataset.identities[number]
+            rng = noise_generator(self.seed, job.repeat, identity, cell.name, epsilon)
+            attacked.append(
+                pgd(self.model, image.to(device), truth, epsilon, cell.attack, seed=seed, rng=rng)
+            )
+            if self.save_to and job.repeat == 0:
+                picture = seen_image(attacked[-1][0], self.dataset.channel_order)
                 write_picture(self.picture(self.save_to, job, number), picture, 'rgb')
         return attacked
 

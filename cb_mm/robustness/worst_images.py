@@ -23,8 +23,9 @@ from ..fileio.result_files import read_json, write_json
 from ..prediction.colours import ClassStyle
 from ..prediction.drawing import overlay, seen_image
 from ..prediction.results import Detections, Ranking, Result, Segmentation, result_of, truth_of
+from .attacks.catalogue import ATTACKS
 from .image_scores import read_image_scores
-from .jobs import CLEAN, FGSM, Job
+from .jobs import CLEAN, Job
 from .tester import ModelUnderTest
 
 FILE = 'worst_images.json'
@@ -69,7 +70,7 @@ def draw_worst_images(
         also: More images to draw, by name, and under which corruption: those of another model.
     """
     metric = image_metric(results['headline'])
-    cells = {cell['key']: cell for cell in results['cells'] if cell['corruption'] != FGSM}
+    cells = {cell['key']: cell for cell in results['cells'] if cell['corruption'] not in ATTACKS}
     scores: dict[str, np.ndarray] = {}
     for key, cell in cells.items():
         found = read_image_scores(folder, pass_key(cell))
