@@ -1,9 +1,9 @@
 """How much of a sweep is corruption: the suite imagenet-c at severity 3, with 0, 1 and 2 workers.
 
-A pass over clean images and one over each of the 15 corruptions run in turns, with the demo model and
-the embedded scenes. What a pass takes beyond the clean one is what corruption costs. From the times of
-corruption_speed.py, the table also says how many processor cores would feed a GPU that takes 30
-images a second; that part is arithmetic, not a measurement.
+A pass over clean images and one over each of the 15 corruptions run in turns, with the demo model
+and the embedded scenes. What a pass takes beyond the clean one is what corruption costs. From the
+times of corruption_speed.py, the table also says how many processor cores would feed a GPU that
+takes 30 images a second; that part is arithmetic, not a measurement.
 
 Examples:
   python benchmarks/corruption_share.py
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 import sys
 import tempfile
@@ -78,8 +79,8 @@ def cores_needed(speed: dict) -> dict[str, float]:
 def table(report: dict) -> str:
     """Return the result as Markdown."""
     lines = [
-        f'The suite imagenet-c at severity {SEVERITY} on the demo model, {report["images"]} images, '
-        f'median of {report["rounds"]} passes, images decoded before; '
+        f'The suite imagenet-c at severity {SEVERITY} on the demo model, {report["images"]} '
+        f'images, median of {report["rounds"]} passes, images decoded before; '
         f'{report["machine"]["cores"]} cores, torch threads: {report["machine"]["threads"]}.',
         '',
         '| workers | clean pass, s | corrupted pass, s (mean of 15) | share of corruption |',
@@ -98,8 +99,8 @@ def table(report: dict) -> str:
         f'By arithmetic from corruption_speed.md: {GPU_RATE} images of {size["height"]} × '
         f'{size["width"]} a second take {statistics.mean(cores.values()):.2f} cores on average '
         f'over all corruptions, and {cores[name]:.2f} for the slowest ({name}). So '
-        f'{max(1, -(-cores[name] // 1)):.0f} worker keeps up with such a GPU in corrupting; reading '
-        'and resizing come on top.',
+        f'{math.ceil(cores[name])} worker(s) keep up with such a GPU in corrupting; reading and '
+        'resizing come on top.',
         '',
     ]
     return '\n'.join(lines)
