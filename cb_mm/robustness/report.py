@@ -142,7 +142,7 @@ def _summarize_cell(key: str, records: Sequence[Mapping[str, Any]]) -> dict[str,
         else:
             metrics[name] = asdict(summarize(values))
         metrics[name]['values'] = values
-    attacks = [record.get('attack') for record in records]
+    attacks = [record['attack'] for record in records if record.get('attack')]
     return {
         'key': key,
         'title': title(first['corruption'], first['level'], first['severity']),
@@ -158,7 +158,7 @@ def _summarize_cell(key: str, records: Sequence[Mapping[str, Any]]) -> dict[str,
         },
         'upstream': first['upstream'],
         'curves': sum_curves(records),
-    } | ({'attack': merge_summaries(attacks)} if all(attacks) else {})
+    } | ({'attack': merge_summaries(attacks)} if len(attacks) == len(records) else {})
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -186,7 +186,7 @@ def glass_blur(image: np.ndarray, level: float, rng: np.random.Generator) -> np.
     """Look through frosted glass: blur, take each pixel from a random neighbour, blur again."""
     sigma, reach, rounds = _GLASS[int(level) - 1]
     height, width = image.shape[:2]
-    places = np.arange(height * width, dtype=np.int32)
+    places: np.ndarray = np.arange(height * width, dtype=np.int32)
     for _ in range(rounds):
         places = places.take(_jumble(height, width, reach, rng))
     pixels = smooth(image, sigma).reshape(-1, 3)
@@ -200,7 +200,7 @@ def _jumble(height: int, width: int, reach: int, rng: np.random.Generator) -> np
     ``reach`` away. A pixel it takes from further on has been overwritten already, so its origin is
     the origin of that one: a chain, followed here for all pixels at once by doubling the stride.
     """
-    source = np.zeros((height, width), np.int32)
+    source: np.ndarray = np.zeros((height, width), np.int32)
     # The walk leaves a margin, so that no pixel is taken from outside.
     walked = source[reach + 1 : height - reach + 1, reach + 1 : width - reach + 1]
     steps = np.arange(-reach, reach, dtype=np.int32)
