@@ -12,7 +12,7 @@ from .attack_models import Subject
 from .markdown import table
 from .tool_call import call_tool
 
-#: In grey levels. An L2 distance of 400 is about one grey level for every value of 224 × 224 pixels.
+#: In grey levels. An L2 distance of 400 is about one for every value of 224 × 224 pixels.
 _EVERYWHERE = ('bim=4', 'pgd=4', 'pgd_l2=400')
 _PIXELS = ('segpgd=4', 'cospgd=4')
 #: For the times; FGSM and the others take turns.
