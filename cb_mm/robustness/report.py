@@ -116,7 +116,7 @@ def _summarize_cell(key: str, records: Sequence[Mapping[str, Any]]) -> dict[str,
         else:
             metrics[name] = asdict(summarize(values))
         metrics[name]['values'] = values
-    attacks = [record.get('attack') for record in records]
+    attacks = [record['attack'] for record in records if record.get('attack')]
     return {
         'key': key,
         'title': title(first['corruption'], first['level'], first['severity']),
@@ -131,7 +131,7 @@ def _summarize_cell(key: str, records: Sequence[Mapping[str, Any]]) -> dict[str,
             for name, row in first['per_class'].items()
         },
         'upstream': first['upstream'],
-    } | ({'attack': merge_summaries(attacks)} if all(attacks) else {})
+    } | ({'attack': merge_summaries(attacks)} if len(attacks) == len(records) else {})
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
