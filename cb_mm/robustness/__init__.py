@@ -2,6 +2,7 @@
 
 from .. import _old_names
 from .attacks.fgsm import attack_loss, fgsm
+from .attacks.pgd import Attack, Trace, pgd
 from .report import write_report
 from .results_file import read_results
 from .statistics import (
@@ -17,15 +18,18 @@ from .sweep import SweepOptions, sweep
 from .test_loop import RobustnessTestLoop
 
 __all__ = [
+    'Attack',
     'Difference',
     'MeanPerformance',
     'RobustnessTestLoop',
     'Summary',
     'SweepOptions',
+    'Trace',
     'attack_loss',
     'difference',
     'fgsm',
     'mean_performance',
+    'pgd',
     'read_results',
     'retention',
     'summarize',

@@ -10,13 +10,16 @@ from ..errors import UserError
 from ..fileio.figures import new_figure, save_figure
 from ..fileio.result_files import write_csv
 from ..fileio.safe_text import figure_text
-from .attacks.catalogue import ATTACKS
+from .attacks.catalogue import ATTACKS, FGSM
 from .attacks.losses import TRAINING_LOSS
+from .jobs import count
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NAME = 'attack_loss'
+#: In the identity; the last two matter to attacks with a random start.
+SETTINGS = ('attack_steps', 'attack_step_size', 'attack_restarts', 'random_start')
 _TITLES = {TRAINING_LOSS: 'training loss', 'pixels': 'cross-entropy of the decode head'}
 
 
@@ -49,35 +52,49 @@ def attack_rows(results: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]
 
 def attack_notes(identity: Mapping[str, Any]) -> list[str]:
     """Return how the attacks were done, in a sentence each."""
-    settings = identity.get('attack_settings') or {}
+    settings = identity.get('attack_settings')
+    if not settings:
+        return []
     alike: dict[str, list[str]] = {}
-    for name, one in settings.items():
-        start = 'a random start' if one['random_start'] else 'the image itself'
-        more = f', the best of {one["restarts"]} restarts' if one['restarts'] > 1 else ''
-        steps = '1 step' if one['steps'] == 1 else f'{one["steps"]} steps'
-        text = f'{steps} of {one["step_size"]:.4g} ε from {start}{more}'
-        alike.setdefault(text, []).append(ATTACKS[name].title)
-    notes = [f'{", ".join(titles)}: {text}.' for text, titles in alike.items()]
-    if settings:
-        notes.append(
-            'Of all steps, the image with the highest loss is tested. The loss of SegPGD and '
-            'CosPGD is the cross-entropy of the decode head, that of other attacks the training '
-            'loss of all heads; distances are in grey levels of the image that the model gets.'
-        )
-    return notes
+    for name in dict.fromkeys(map(_name, identity['cells'])):
+        if name in ATTACKS and name != FGSM:
+            text = _how(settings, ATTACKS[name].random_start and settings['random_start'])
+            alike.setdefault(text, []).append(ATTACKS[name].title)
+    return [
+        *(f'{", ".join(titles)}: {text}.' for text, titles in alike.items()),
+        'Of all steps, the image with the highest loss is tested. The loss of SegPGD and CosPGD is '
+        'the cross-entropy of the decode head, that of other attacks the training loss of all '
+        'heads; distances are in grey levels of the image that the model gets.',
+    ]
+
+
+def _how(settings: Mapping[str, Any], random_start: bool) -> str:
+    steps, restarts = settings['attack_steps'], settings['attack_restarts']
+    text = f'{count(steps, "step")} of {settings["attack_step_size"]:.4g} ε from '
+    if not random_start:
+        return f'{text}the image itself'
+    return text + ('a random start' if restarts == 1 else f'{restarts} random starts, the best one')
 
 
 def check_same_attacks(identity: Mapping[str, Any], other: Mapping[str, Any], option: str) -> None:
-    """Refuse to compare scores under one attack with different settings."""
+    """Refuse to compare scores under attacks of one name with different settings."""
     here, there = (one.get('attack_settings') or {} for one in (identity, other['identity']))
-    for name in here:
-        for setting, value in here[name].items():
-            if name in there and there[name][setting] != value:
+    theirs = {cell['key'] for cell in other['cells']}
+    for name in (_name(key) for key in identity['cells'] if key in theirs):
+        if name not in ATTACKS or name == FGSM:
+            continue
+        starts = ATTACKS[name].random_start
+        for setting in SETTINGS if starts else SETTINGS[:2]:
+            if here.get(setting) != there.get(setting):
                 raise UserError(
-                    f'`{option}`: {other["model"]} was attacked with a different {name}: its '
-                    f'{setting} is {there[name][setting]} there and {value} here. Test both with '
-                    'the same settings.'
+                    f'`{option}`: {other["model"]} was attacked with another {name}: {setting} is '
+                    f'{there.get(setting)} there and {here.get(setting)} here. Test both with the '
+                    'same settings.'
                 )
+
+
+def _name(key: str) -> str:
+    return key.partition('=')[0]
 
 
 def _kind(cell: Mapping[str, Any]) -> str:

@@ -57,23 +57,16 @@ def sweep_identity(
     if tester.truth_config is not None:  # where an attack takes the labels from
         root = config.test_dataloader.dataset.get('data_root')
         identity['attack'] = settings_digest(tester.truth_config, root)
-    iterated = {job.cell.name: job.cell.attack for job in jobs if _is_iterated(job.cell)}
+    cells = [job.cell for job in jobs if isinstance(job.cell, AttackCell)]
+    iterated = [cell.attack for cell in cells if cell.name != FGSM]  # which has no settings
     if iterated:
         identity['attack_settings'] = {
-            name: {
-                'steps': attack.steps,
-                'step_size': attack.share,
-                'restarts': attack.starts,
-                'random_start': attack.random_start,
-            }
-            for name, attack in iterated.items()
+            'attack_steps': iterated[0].steps,
+            'attack_step_size': iterated[0].share,
+            'attack_restarts': max(attack.starts for attack in iterated),
+            'random_start': any(attack.random_start for attack in iterated),
         }
     return identity
-
-
-def _is_iterated(cell: Any) -> bool:
-    """Return whether a cell is an attack that has settings, which FGSM has not."""
-    return isinstance(cell, AttackCell) and cell.name != FGSM
 
 
 def _precision_identity(precision: Precision | None) -> dict[str, Any]:

@@ -19,7 +19,8 @@ _METRIC = {'n': int, 'mean': _NUMBER, 'std': _NUMBER, 'low': _NUMBER, 'high': _N
 _CELL = {'key': str, 'title': str, 'corruption': str, 'severity': (int, None), 'random': bool,
          'n': int, 'repeats': ListOf(int), 'metrics': MapOf(_METRIC),
          'per_class': MapOf(MapOf(_NUMBER)), 'curves': MapOf(MapOf(ListOf(_NUMBER)))}  # fmt: skip
-_ATTACKS = MapOf({'steps': int, 'step_size': float, 'restarts': int, 'random_start': bool})
+_ATTACKS = {'attack_steps': int, 'attack_step_size': float, 'attack_restarts': int,
+            'random_start': bool}  # fmt: skip
 _RESULTS = {
     'model': str,
     'about': {'checkpoint': (str, None)},

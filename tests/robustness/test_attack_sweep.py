@@ -128,7 +128,8 @@ def test_other_settings_are_another_test(seg, attacked, tmp_path, capsys):
     }
     for option, value in changes.items():
         assert main(seg.words(*PLAN, option, value, '--out', attacked)) == 2
-        assert 'attack_settings' in capsys.readouterr().err
+        name = option[2:].replace('-', '_')
+        assert f'different: {name} (' in capsys.readouterr().err
     assert main(seg.words(*PLAN, '--no-random-start', '--out', attacked)) == 2
     assert 'different: ' in capsys.readouterr().err
 
@@ -137,12 +138,15 @@ def test_different_attacks_are_not_compared(seg, attacked, tmp_path, capsys):
     out = ('--out', tmp_path / 'out', '--compare', attacked / 'results.json')
     assert main(seg.words(*PLAN, '--attack-steps', 3, *out)) == 2
     said = capsys.readouterr().err
-    assert 'attacked with a different bim: its steps is 2 there and 3 here' in said
-    settings = {'bim': dict(steps=2, step_size=1.0, restarts=1, random_start=False)}
-    other = {'model': 'b', 'identity': {'attack_settings': settings}}
-    check_same_attacks({'attack_settings': settings}, other)
-    check_same_attacks({}, other)
-    check_same_attacks({'attack_settings': settings}, {'model': 'b', 'identity': {}})
+    assert 'attacked with another bim: attack_steps is 2 there and 3 here' in said
+    results = json.loads((attacked / 'results.json').read_text())
+    identity = results['identity']
+    check_same_attacks(identity, results)
+    check_same_attacks({**identity, 'cells': ['clean', 'fgsm=4'], 'attack_settings': None}, results)
+    started = {**identity['attack_settings'], 'attack_restarts': 2}
+    check_same_attacks({'cells': ['bim=4', 'pgd=8'], 'attack_settings': started}, results)
+    with pytest.raises(UserError, match='another pgd: attack_restarts is 1 there and 2 here'):
+        check_same_attacks({'cells': ['pgd=4'], 'attack_settings': started}, results)
     assert main(seg.words(*PLAN, *out)) == 0
     assert '| PGD L2 ε=90' in (tmp_path / 'out' / 'results.md').read_text().split('minus')[1]
 
