@@ -79,17 +79,19 @@ def _how(settings: Mapping[str, Any], random_start: bool) -> str:
 def check_same_attacks(identity: Mapping[str, Any], other: Mapping[str, Any], option: str) -> None:
     """Refuse to compare scores under attacks of one name with different settings."""
     here, there = (one.get('attack_settings') or {} for one in (identity, other['identity']))
+    if not here or not there:
+        return
     theirs = {cell['key'] for cell in other['cells']}
     for name in (_name(key) for key in identity['cells'] if key in theirs):
         if name not in ATTACKS or name == FGSM:
             continue
         starts = ATTACKS[name].random_start
         for setting in SETTINGS if starts else SETTINGS[:2]:
-            if here.get(setting) != there.get(setting):
+            if here[setting] != there[setting]:
                 raise UserError(
                     f'`{option}`: {other["model"]} was attacked with another {name}: {setting} is '
-                    f'{there.get(setting)} there and {here.get(setting)} here. Test both with the '
-                    'same settings.'
+                    f'{there[setting]} there and {here[setting]} here. Test both with the same '
+                    'settings.'
                 )
 
 
