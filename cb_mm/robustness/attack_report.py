@@ -76,7 +76,9 @@ def _how(settings: Mapping[str, Any], random_start: bool) -> str:
     return text + ('a random start' if restarts == 1 else f'{restarts} random starts, the best one')
 
 
-def check_same_attacks(identity: Mapping[str, Any], other: Mapping[str, Any], option: str) -> None:
+def check_same_attacks(
+    identity: Mapping[str, Any], other: Mapping[str, Any], option: str = 'compare'
+) -> None:
     """Refuse to compare scores under attacks of one name with different settings."""
     here, there = (one.get('attack_settings') or {} for one in (identity, other['identity']))
     if not here or not there:

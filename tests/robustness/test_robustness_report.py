@@ -139,7 +139,7 @@ def test_severities_have_a_matrix_and_mpc(tmp_path):
     assert overall['mpc'] == pytest.approx((35 + 20) / 2)
     assert overall['rpc'] == pytest.approx(27.5 / 50)
     assert overall['complete'] is False
-    assert 'the measured severities (1, 2, 3, 4, 5) and 2 corruptions' in text
+    assert 'those of severities 1 to 5 that each corruption has in the table and 2 corru' in text
 
 
 def test_comparison_is_paired_where_the_noise_is_the_same(tmp_path):
