@@ -9,7 +9,7 @@ import forked
 import numpy as np
 import pytest
 from robustness_models import records, scores
-from tool import main_of
+from tool import CONFIGS, main_of
 
 from cb_mm.errors import UserError
 from cb_mm.robustness.attack_report import check_same_attacks
@@ -193,3 +193,23 @@ def test_cells():
     assert title('cospgd_l2', 64.0) == 'CosPGD L2 ε=64'
     with pytest.raises(UserError, match='from 0 to 255'):
         plan_cells(None, [], None, [300])
+
+
+@pytest.mark.slow
+def test_pgd_is_not_weaker_than_fgsm_on_real_images(shared, tmp_path):
+    """DeiT-Ti on images of ImageNet: the mean loss is higher, the accuracy is not."""
+    words = (
+        CONFIGS / 'imagenet' / 'imagenet_vit_ti.py',
+        shared / 'weights' / 'deit_tiny_patch16_224_in1k.safetensors',
+        *('--data-root', shared / 'data' / 'imagenet_val', '--limit', 8, '--repeats', 1),
+        *('--fgsm', 1, '--attack', 'pgd=1', 'pgd_l2=150', '--attack-steps', 5),
+        *('--out', tmp_path / 'out', '--cfg-options', 'test_dataloader.num_workers=0'),
+        'test_dataloader.persistent_workers=False',
+    )
+    assert main(words) == 0
+    found = records(tmp_path / 'out')
+    one, many = found['fgsm=1'], found['pgd=1_0']
+    assert many['attack']['kept_loss'] > one['attack']['kept_loss'] > one['attack']['loss'][0]
+    assert many['metrics']['top1'] <= one['metrics']['top1'] < found['clean']['metrics']['top1']
+    assert max(one['attack']['linf'], many['attack']['linf']) <= 1 + 1e-4
+    assert found['pgd_l2=150_0']['attack']['l2'] <= 150 + 1e-3
