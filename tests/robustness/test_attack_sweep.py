@@ -8,9 +8,11 @@ import json
 import forked
 import numpy as np
 import pytest
+from mmengine.runner import Runner
 from robustness_models import records, scores
 from tool import CONFIGS, main_of
 
+from cb_mm.apis import evaluate_robustness
 from cb_mm.errors import UserError
 from cb_mm.robustness.attack_report import check_same_attacks
 from cb_mm.robustness.jobs import AttackCell, plan_cells, title
@@ -213,3 +215,17 @@ def test_pgd_is_not_weaker_than_fgsm_on_real_images(shared, tmp_path):
     assert many['metrics']['top1'] <= one['metrics']['top1'] < found['clean']['metrics']['top1']
     assert max(one['attack']['linf'], many['attack']['linf']) <= 1 + 1e-4
     assert found['pgd_l2=150_0']['attack']['l2'] <= 150 + 1e-3
+
+
+def test_the_loop_of_a_host_and_the_api_attack_alike(seg, tmp_path):
+    options = dict(attacks=['cospgd=4'], attack_steps=1, attack_restarts=2, repeats=1, limit=1)
+    config = seg.prepared()
+    config.test_cfg = dict(type='RobustnessTestLoop', out=str(tmp_path / 'loop'), **options)
+    config.load_from, config.work_dir = str(seg.checkpoint), str(tmp_path / 'work')
+    means = Runner.from_cfg(config).test()
+    report = evaluate_robustness(seg.config, seg.checkpoint, data_root=seg.data, **options)
+    assert means['cospgd=4/mIoU'] == report.cells[1].metrics['mIoU']['mean']
+    assert report.cells[1].title == 'CosPGD ε=4'
+    name = 'attacks/cospgd=4_0.csv'
+    assert report.files[name] == (tmp_path / 'loop' / name).read_bytes()
+    assert len(report.files[name].splitlines()) == 3, 'one image, two restarts'
