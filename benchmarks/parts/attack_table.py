@@ -106,14 +106,15 @@ def tables(runs: Mapping[str, Mapping[str, Any]], settings: Mapping[str, Any]) -
     parts = []
     for task in (one for one in _TITLES if one in runs):
         run = runs[task]
-        head = ['images', 'n', _SCORES[run['metric']], 'retained', 'loss, start', 'loss, attacked',
+        head = ['attack', 'n', _SCORES[run['metric']], 'retained', 'loss, start', 'loss, attacked',
                 'L∞, largest', 'L2, largest', 'CPU time / FGSM']  # fmt: skip
         rows = [_cells(row) for row in run['rows']]
         parts += [f'**{_TITLES[task]}**, {run["images"]} images', table(head, rows)]
     steps, repeats = settings['steps'], settings['repeats']
+    passes = 'one pass' if repeats == 1 else f'{repeats} passes, ± half of the 95 % interval'
     parts.append(
-        f'{steps} steps of {min(2.5 / steps, 1):g} ε; from a random start n = {repeats} passes, '
-        'with half of the 95 % interval. Score and retained in per cent; distances in grey levels.'
+        f'{steps} steps of {min(2.5 / steps, 1):g} ε; PGD, SegPGD and CosPGD from a random start, '
+        f'{passes}. Scores and retained in per cent; distances in grey levels.'
     )
     return '\n\n'.join(parts) + '\n'
 
