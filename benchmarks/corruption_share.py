@@ -23,6 +23,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from parts.options import parse_counts
 from sweep_time import HERE, prepare, prepared_config
 
 SEVERITY = 3
@@ -42,7 +43,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         '--out', default=str(HERE / 'results'), metavar='DIR', help='folder of the results'
     )
-    return parser.parse_args(argv)
+    return parse_counts(parser, argv, ('images', 'rounds'))
 
 
 def time_passes(folder: Path, workers: int, rounds: int) -> dict[str, float]:

@@ -3,45 +3,32 @@
 21 classes, one of them the background; the edge of every object (255) is ignored.
 """
 
-_base_ = ['ade20k.py']
+_base_ = ['labels_as_stored.py']
 
 dataset_type = 'PascalVOCDataset'
 data_root = 'data/VOCdevkit/VOC2012'
 
-train_pipeline = [
-    dict(type='LoadImageFromFile'),
-    dict(type='LoadAnnotations'),
-    *_base_.train_pipeline[2:],
-]
-test_pipeline = [
-    *_base_.test_pipeline[:2],
-    dict(type='LoadAnnotations'),
-    dict(type='PackSegInputs'),
-]
+voc = dict(type=dataset_type, data_root=data_root)
 train = dict(
-    type=dataset_type,
-    data_root=data_root,
+    **voc,
     data_prefix=dict(img_path='JPEGImages', seg_map_path='SegmentationClass'),
     ann_file='ImageSets/Segmentation/train.txt',
-    pipeline=train_pipeline,
+    pipeline=_base_.train_pipeline,
 )
 aug = dict(
-    type=dataset_type,
-    data_root=data_root,
+    **voc,
     data_prefix=dict(img_path='JPEGImages', seg_map_path='SegmentationClassAug'),
     ann_file='ImageSets/Segmentation/aug.txt',
-    pipeline=train_pipeline,
+    pipeline=_base_.train_pipeline,
 )
 train_dataloader = dict(
     dataset=dict(_delete_=True, type='ConcatDataset', datasets=[train, aug]),
 )
 val_dataloader = dict(
     dataset=dict(
-        type=dataset_type,
-        data_root=data_root,
+        **voc,
         data_prefix=dict(img_path='JPEGImages', seg_map_path='SegmentationClass'),
         ann_file='ImageSets/Segmentation/val.txt',
-        pipeline=test_pipeline,
     )
 )
 test_dataloader = val_dataloader
