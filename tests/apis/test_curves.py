@@ -66,6 +66,17 @@ def test_tool(tmp_path, capsys):
     assert 'there is no log' in capsys.readouterr().err
 
 
+def test_from_python_nothing_is_written_unless_asked(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = write_run(tmp_path / 'run', [3, 2], [10, 20])
+    plot = plot_curves([run], formats=['png'])
+    assert [curves.values['loss'] for curves in plot.curves] == [{1: 3.5, 2: 2.5}]
+    assert [file.name for file in tmp_path.iterdir()] == ['run']
+    (file,) = plot.save(tmp_path / 'out')
+    assert file == tmp_path / 'out' / 'curves.png'
+    assert cv2.imread(str(file)) is not None
+
+
 def test_refuses_what_it_cannot_draw(tmp_path):
     runs = [write_run(tmp_path / name, [3], [10], by_epoch=by) for name, by in (('a', 1), ('b', 0))]
     with pytest.raises(UserError, match='some count epochs'):
