@@ -88,6 +88,7 @@ def read_curves(run: str | Path, name: str | None = None) -> Curves:
 def draw_curves(runs: Sequence[Curves], metrics: Sequence[str] | None = None) -> Figure:
     """Draw one panel per quantity, with a curve per run (the paper's Figures 3 and S11)."""
     import matplotlib
+    from matplotlib.ticker import MaxNLocator
 
     found = dict.fromkeys(key for run in runs for key, points in run.values.items() if points)
     order = [key for key in _TITLES if key in found] + [key for key in found if key not in _TITLES]
@@ -101,7 +102,8 @@ def draw_curves(runs: Sequence[Curves], metrics: Sequence[str] | None = None) ->
         raise UserError('`runs`: some count epochs and some iterations; draw them separately.')
     with matplotlib.rc_context(_STYLE):
         figure = new_figure(3.4 * len(chosen), 3.0)
-        panels = figure.subplots(1, len(chosen), squeeze=False)[0]
+        panels = figure.subplots(1, len(chosen), squeeze=False, sharex=True)[0]
+        panels[0].xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         for axes, key in zip(panels, chosen, strict=True):
             for i, run in enumerate(runs):
                 points = run.values.get(key) or {}

@@ -54,6 +54,15 @@ def test_draws_a_panel_for_each_quantity_and_a_curve_for_each_run(tmp_path):
     assert len(draw_curves(runs, ['loss']).axes) == 1
 
 
+def test_panels_share_their_steps(tmp_path):
+    """A single validation would otherwise stand at iteration 1.98 to 2.02."""
+    run = read_curves(write_run(tmp_path / 'run', [3], [10]))
+    panels = draw_curves([run]).axes
+    assert len({axes.get_xlim() for axes in panels}) == 1
+    for axes in panels:
+        assert all(float(tick).is_integer() for tick in axes.get_xticks())
+
+
 def test_tool(tmp_path, capsys):
     runs = [str(write_run(tmp_path / name, [3, 2], [10, 20])) for name in 'ab']
     out = tmp_path / 'curves'

@@ -65,3 +65,4 @@ def test_measures_a_model_by_layer_and_head(tmp_path):
     figure = gradient_figure([found])
     assert len(figure.axes) == 3
     assert np.allclose(figure.axes[2].lines[0].get_ydata(), found.norm.mean(1))
+    assert list(figure.axes[2].lines[0].get_xdata()) == [0, 1]  # as everywhere: from layer 0
