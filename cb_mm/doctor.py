@@ -205,7 +205,8 @@ def _device() -> str:
     if torch.cuda.is_available():
         names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
         return f'cuda ({", ".join(names)})'
-    return f'cpu ({torch.get_num_threads()} threads)'
+    threads = torch.get_num_threads()
+    return f'cpu ({threads} thread{"" if threads == 1 else "s"})'
 
 
 def diagnose() -> Diagnosis:
