@@ -183,7 +183,7 @@ def test_from_the_wheel(wheel, scenes, tmp_path):
     assert 'upernet_vit_s_cb' in results[0][1]
     for folder in ('ours', 'theirs'):
         assert (tmp_path / folder / 'iter_1.pth').exists()
-    assert '1 iterations: the demo schedule scaled' in results[3][1]
+    assert '1 iteration: the demo schedule scaled' in results[3][1]
     assert '| fog' in (tmp_path / 'tested' / 'results.md').read_text()
     assert (tmp_path / 'tested' / 'robustness.svg').is_file()
     assert list((tmp_path / 'maps').glob('*_heads_layer*.png'))
