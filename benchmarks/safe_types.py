@@ -81,6 +81,7 @@ REVIEWED = {
     'mmengine.optim.optimizer.amp_optimizer_wrapper.AmpOptimWrapper':
     'looks up a dtype and does not call it',
     'mmengine.visualization.vis_backend.LocalVisBackend': 'save_dir must be inside',
+    'mmengine.visualization.vis_backend.TensorboardVisBackend': 'save_dir must be inside',
     'mmengine.visualization.vis_backend.WandbVisBackend':
     'save_dir must be inside; what it sends is restricted',
     'mmpretrain.datasets.cifar.CIFAR10':
@@ -104,6 +105,12 @@ REVIEWED = {
     'mmseg.visualization.local_visualizer.SegLocalVisualizer': 'writes where its caller says',
 }  # fmt: skip
 
+
+#: What people name in configs of their own, and the shipped configs do not: data sets in folders
+#: of their own (docs/own_data.md), and a second place to log to.
+OWN = {
+    'BaseCDDataset', 'BaseDetDataset', 'BaseSegDataset', 'CustomDataset', 'TensorboardVisBackend',
+}  # fmt: skip
 
 #: Where packages are unpacked, if they are not those that are installed.
 unpacked: Path | None = None
@@ -169,12 +176,12 @@ def _registered_names(node: ast.ClassDef | ast.FunctionDef) -> Iterator[str]:
 
 
 def wanted_types(configs: list[Path]) -> set[str]:
-    """Return all types in these configs that are not refused, and those of cb_mm itself."""
+    """Return all types in these configs that are not refused, those of cb_mm itself, and `OWN`."""
     from cb_mm.config.restricted.files import Reader
     from cb_mm.config.restricted.types import REFUSED
     from cb_mm.errors import UserError
 
-    names = registered_types(REPO / 'cb_mm')
+    names = registered_types(REPO / 'cb_mm') | OWN
     for file in configs:
         try:
             names |= {*types_in(Reader().read(file))}

@@ -1,4 +1,4 @@
-"""``python -m cb_mm.doctor``: what is installed, whether it fits together, how to fix it.
+"""Say what is installed, whether it fits together, and how to fix it.
 
 It runs where nothing else imports: without a family, or with two of them over each other.
 """
@@ -205,7 +205,8 @@ def _device() -> str:
     if torch.cuda.is_available():
         names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
         return f'cuda ({", ".join(names)})'
-    return f'cpu ({torch.get_num_threads()} threads)'
+    threads = torch.get_num_threads()
+    return f'cpu ({threads} thread{"" if threads == 1 else "s"})'
 
 
 def diagnose() -> Diagnosis:
@@ -248,19 +249,23 @@ def describe(diagnosis: Diagnosis) -> str:
     return '\n'.join(lines)
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Print the report; 0 when everything fits, 1 when something must be fixed."""
-    parser = argparse.ArgumentParser(
-        prog='python -m cb_mm.doctor', description=__doc__, allow_abbrev=False
-    )
-    parser.add_argument('--json', action='store_true', help='print the report as JSON')
-    args = parser.parse_args(argv)
+def report(as_json: bool = False) -> int:
+    """Print what is installed; 0 when everything fits, 1 when something must be fixed."""
     diagnosis = diagnose()
-    if args.json:
+    if as_json:
         print(json.dumps({**asdict(diagnosis), 'fits': diagnosis.fits}, indent=2))
     else:
         print(describe(diagnosis))
     return 0 if diagnosis.fits else 1
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line of ``python -m cb_mm.doctor``."""
+    parser = argparse.ArgumentParser(
+        prog='python -m cb_mm.doctor', description=__doc__, allow_abbrev=False
+    )
+    parser.add_argument('--json', action='store_true', help='print the report as JSON')
+    return report(as_json=parser.parse_args(argv).json)
 
 
 if __name__ == '__main__':

@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     if out.is_dir() or not out.parent.is_dir():  # said before ten minutes of work
         raise UserError(f'`out` {out}: it must be a file in a folder that exists.')
     report = check_gpu(**options, verbose=True)
-    for file in report.save(out):
+    for file in report.save(out.parent, out.name):
         print(f'written: {file}')
     if report.failed:
         print(f'failed: {", ".join(report.failed)}')

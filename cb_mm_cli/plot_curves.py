@@ -11,6 +11,7 @@ Any run of mmengine will do. Configs for classification log validation/cross_ent
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from .options import add_formats, api_parser, in_options
 
@@ -22,7 +23,8 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     add('runs', nargs='+', metavar='RUN', help='work directories, or files scalars.json')
     add('--names', nargs='+', metavar='NAME', help='of the runs (those of their folders)')
     add('--metrics', nargs='+', metavar='NAME', help='what to draw (all that the logs have)')
-    add('--out', metavar='FILE', help='without its ending (curves)')
+    add('--out', metavar='FILE', default='curves',
+        help='without its ending (curves)')  # fmt: skip
     add_formats(parser)
     args = parser.parse_args(argv)
     if 'names' in args and len(args.names) != len(args.runs):
@@ -32,10 +34,10 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
 
 def run(args: argparse.Namespace) -> None:
     """Draw and write."""
-    from cb_mm.apis.curves import plot_curves
+    from cb_mm.apis import plot_curves
 
-    for file in plot_curves(**vars(args)):
-        print(f'wrote {file}')
+    for name in plot_curves(**vars(args)).files:
+        print(f'wrote {Path(args.out).parent / name}')
 
 
 def main(argv: list[str] | None = None) -> int:

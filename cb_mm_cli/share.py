@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> None:
     options = dict(vars(args))
     job, words, out = options.pop('job'), options.pop('words'), options.pop('out', None)
     if job == 'push':
-        print(f'shared: {push_to_hub(*words, **options)}')
+        print(f'shared: {push_to_hub(*words, **options).address}')
     else:
         for path in load_from_hub(*words, **options).save(out):
             print(path)

@@ -24,13 +24,17 @@ def moved(old: str, new: str) -> None:
 
 
 def renamed(module: str, names: dict[str, str]) -> Callable[[str], object]:
-    """Return a ``__getattr__`` for a module, under which the old names in it still work."""
+    """Return a ``__getattr__`` for a module, under which the old names in it still work.
+
+    ``names`` has their new names: in the same module, or with the module that has them now.
+    """
 
     def find(name: str) -> object:
         if name not in names:
             raise AttributeError(f'module {module!r} has no attribute {name!r}')
-        warn(f'{module}.{name}', f'{module}.{names[name]}')
-        return getattr(sys.modules[module], names[name])
+        home, _, new = names[name].rpartition('.')
+        warn(f'{module}.{name}', f'{home or module}.{new}')
+        return getattr(importlib.import_module(home or module), new)
 
     return find
 

@@ -1,7 +1,8 @@
 """What Python users call. Each function takes a config file, a ``Config`` or a built model.
 
 Nothing is printed unless ``verbose`` is set, a ``Config`` is never changed, and every function
-returns an object with the figures as fields and ``save(dir)`` for the files that the tools write.
+returns an object with the figures as fields and ``save(dir)`` for the files that the tools write
+(a `CorruptedCopy` has none: it is a folder already).
 During a call `cb_mm.safe_io` is on; afterwards the process is as it was before.
 """
 
@@ -18,13 +19,13 @@ if TYPE_CHECKING:
     )
     from .benchmarking import BenchmarkReport, benchmark
     from .corrupting import CorruptedCopy, corrupt_dataset
-    from .curves import plot_curves
+    from .curves import CurvePlot, plot_curves
     from .gpu_check.checking import GpuReport, check_gpu
     from .onnx import OnnxExport, export_onnx
     from .prediction import Prediction, Predictions, predict
     from .robustness import RobustnessReport, evaluate_robustness
     from .sharing import SharedModel, load_from_hub, push_to_hub
-    from .softmax import softmax_gradient
+    from .softmax import SoftmaxGradient, softmax_gradient
     from .training import TrainingRun, train
 
 #: Where each name comes from; imported on demand, so that one function does not wait for all.
@@ -34,12 +35,14 @@ _HOMES = {
     'AttentionSummary': 'attention',
     'BenchmarkReport': 'benchmarking',
     'CorruptedCopy': 'corrupting',
+    'CurvePlot': 'curves',
     'GpuReport': 'gpu_check.checking',
     'OnnxExport': 'onnx',
     'Prediction': 'prediction',
     'Predictions': 'prediction',
     'RobustnessReport': 'robustness',
     'SharedModel': 'sharing',
+    'SoftmaxGradient': 'softmax',
     'TrainingRun': 'training',
     'attention_statistics': 'attention',
     'benchmark': 'benchmarking',
@@ -63,12 +66,14 @@ __all__ = [
     'AttentionSummary',
     'BenchmarkReport',
     'CorruptedCopy',
+    'CurvePlot',
     'GpuReport',
     'OnnxExport',
     'Prediction',
     'Predictions',
     'RobustnessReport',
     'SharedModel',
+    'SoftmaxGradient',
     'TrainingRun',
     'attention_statistics',
     'benchmark',

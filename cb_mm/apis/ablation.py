@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from mmengine.config import Config
+
 from ..config.loading import load_config
 from ..config.recipes import recipe_file
 from ..engine.hooks.checkpoint import checkpoints_in
@@ -102,7 +104,7 @@ class AblationReport:
 def run_ablation(
     name: str,
     *,
-    config: str | Path | None = None,
+    config: str | Path | Config | None = None,
     data_root: str | Path | None = None,
     work_dir: str | Path | None = None,
     rows: Sequence[str] | None = None,
@@ -119,8 +121,8 @@ def run_ablation(
 
     Args:
         name: One of `ABLATIONS`.
-        config: A classification config with a ViTCB that all rows are changes of; by default each
-            row's own ImageNet recipe.
+        config: Path of a classification config with a ViTCB, or a ``Config``, that all rows are
+            changes of; by default each row's own ImageNet recipe.
         data_root: Folder of the data set, in place of the config's.
         work_dir: Where results go, a folder per row; by default ``work_dirs/ablation_NAME``.
         rows: Labels of the rows to run; by default all.
@@ -165,7 +167,7 @@ def run_ablation(
 def _run_row(
     row: Row,
     folder: Path,
-    config: str | Path | None,
+    config: str | Path | Config | None,
     cfg_options: list[str],
     options: dict[str, Any],
 ) -> RowResult:
@@ -188,7 +190,7 @@ def _run_row(
     resume = 'auto' if checkpoints_in(folder) else None
     # mmengine keeps visualizers by name: a second one of that name would log into the first's file.
     own = [f'visualizer.name=row_{next(_NUMBERS)}'] if settings.get('visualizer') else []
-    run = train(str(source), work_dir=folder, cfg_options=changes + own, resume=resume, **options)
+    run = train(source, work_dir=folder, cfg_options=changes + own, resume=resume, **options)
     count = sum(parameter.numel() for parameter in run.model.parameters()) / 1e6
     result = RowResult(
         row.label, changes, length, dict(row.paper), {'parameters': count, **run.metrics}

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
-from ..fileio.figures import new_figure, save_figure
+from ..fileio.figures import USUAL_FORMATS, check_formats, figure_bytes, new_figure
+from .calls import api, save_files
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -87,6 +88,7 @@ def read_curves(run: str | Path, name: str | None = None) -> Curves:
 def draw_curves(runs: Sequence[Curves], metrics: Sequence[str] | None = None) -> Figure:
     """Draw one panel per quantity, with a curve per run (the paper's Figures 3 and S11)."""
     import matplotlib
+    from matplotlib.ticker import MaxNLocator
 
     found = dict.fromkeys(key for run in runs for key, points in run.values.items() if points)
     order = [key for key in _TITLES if key in found] + [key for key in found if key not in _TITLES]
@@ -100,7 +102,8 @@ def draw_curves(runs: Sequence[Curves], metrics: Sequence[str] | None = None) ->
         raise UserError('`runs`: some count epochs and some iterations; draw them separately.')
     with matplotlib.rc_context(_STYLE):
         figure = new_figure(3.4 * len(chosen), 3.0)
-        panels = figure.subplots(1, len(chosen), squeeze=False)[0]
+        panels = figure.subplots(1, len(chosen), squeeze=False, sharex=True)[0]
+        panels[0].xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         for axes, key in zip(panels, chosen, strict=True):
             for i, run in enumerate(runs):
                 points = run.values.get(key) or {}
@@ -114,26 +117,54 @@ def draw_curves(runs: Sequence[Curves], metrics: Sequence[str] | None = None) ->
     return figure
 
 
+@dataclass(frozen=True)
+class CurvePlot:
+    """The curves of training runs, drawn.
+
+    Attributes:
+        curves: Of each run.
+        files: The figure in each format, by name.
+    """
+
+    curves: list[Curves]
+    files: dict[str, bytes] = field(repr=False)
+
+    def save(self, folder: str | Path) -> list[Path]:
+        """Write the figure."""
+        return save_files(self.files, folder)
+
+
+@api
 def plot_curves(
     runs: Sequence[str | Path],
-    out: str | Path = 'curves',
+    out: str | Path | None = None,
     *,
     names: Sequence[str] | None = None,
     metrics: Sequence[str] | None = None,
-    formats: Sequence[str] = ('png', 'svg'),
-) -> list[Path]:
-    """Draw the curves of training runs, and return the files.
+    formats: Sequence[str] = USUAL_FORMATS,
+) -> CurvePlot:
+    """Draw the curves of training runs.
 
     Args:
         runs: Work directories, or files ``scalars.json``.
-        out: The files, without ending.
+        out: The files to write, without ending; by default nothing is written.
         names: Of the runs in the legend; by default those of their folders.
         metrics: Quantities to draw, such as 'loss' or 'accuracy/top1'; by default all.
         formats: 'png', 'svg' or 'pdf'.
+
+    Raises:
+        UserError: A run has no log, or a quantity is in none of them.
     """
+    check_formats(formats)
     if names is not None and len(names) != len(runs):
         raise UserError(f'`names`: there are {len(runs)} runs and {len(names)} names.')
     curves = [
         read_curves(run, names[i] if names is not None else None) for i, run in enumerate(runs)
     ]
-    return save_figure(draw_curves(curves, metrics), Path(out), formats, style=_STYLE)
+    figure = draw_curves(curves, metrics)
+    stem = Path('curves' if out is None else out)
+    files = {f'{stem.name}.{kind}': figure_bytes(figure, kind, style=_STYLE) for kind in formats}
+    plot = CurvePlot(curves, files)
+    if out is not None:
+        plot.save(stem.parent)
+    return plot

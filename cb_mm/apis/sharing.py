@@ -44,7 +44,8 @@ class SharedModel:
     """A model that was shared.
 
     Attributes:
-        folder: Where its files are.
+        folder: Where its files are; after a push to the Hub a temporary one, which lives as long as
+            this object.
         config: Read without running it.
         checkpoint: Its weights.
         card: The text of the model card.
@@ -56,6 +57,7 @@ class SharedModel:
     checkpoint: Path
     card: str = field(repr=False)
     address: str
+    _temporary: Any = field(default=None, repr=False, compare=False)
 
     def model(self) -> nn.Module:
         """Build the model with its weights, in evaluation mode, with its config in ``cfg``."""
@@ -87,7 +89,7 @@ def push_to_hub(
     trust_checkpoint: bool = False,
     safe_config: bool = False,
     verbose: bool = False,
-) -> str:
+) -> SharedModel:
     """Share a trained model with its config and a model card.
 
     Only weights and the record of how they were trained are shared: no optimizer state, no paths of
@@ -108,7 +110,7 @@ def push_to_hub(
         verbose: Let mmengine and the Hub print.
 
     Returns:
-        The address.
+        What was shared, with its address.
 
     Raises:
         UserError: Weights and config do not fit, the results are of another checkpoint, or the Hub
@@ -122,21 +124,21 @@ def push_to_hub(
     facts = _facts(called, settings, content, model)
     facts.data, facts.licence, facts.results = data, licence, scores
     repository = _repository(target)
-    with tempfile.TemporaryDirectory(prefix='cb_mm_') as temporary:
-        folder = Path(temporary if repository else target)
-        _write(folder, settings, content, facts)
-        if repository is None:
-            return str(folder)
-        hub = HfApi(endpoint=constants.ENDPOINT, token=token)
+    temporary = tempfile.TemporaryDirectory(prefix='cb_mm_') if repository else None
+    folder = Path(target if temporary is None else temporary.name).expanduser()
+    _write(folder, settings, content, facts)
+    address = str(folder) if repository is None else f'{SCHEME}{repository}'
+    shared = _shared_model(folder, address, temporary)
+    if repository is None:
+        return shared
+    hub = HfApi(endpoint=constants.ENDPOINT, token=token)
 
-        def upload() -> None:
-            hub.create_repo(repository, private=not public, exist_ok=True)
-            hub.upload_folder(
-                repo_id=repository, folder_path=folder, commit_message=f'Share {called}'
-            )
+    def upload() -> None:
+        hub.create_repo(repository, private=not public, exist_ok=True)
+        hub.upload_folder(repo_id=repository, folder_path=folder, commit_message=f'Share {called}')
 
-        _reach(upload, f'{SCHEME}{repository} could not be written')
-    return f'{SCHEME}{repository}'
+    _reach(upload, f'{address} could not be written')
+    return shared
 
 
 @api
@@ -173,11 +175,16 @@ def load_from_hub(
     for name in (CONFIG, WEIGHTS):
         if not (folder / name).is_file():
             raise MissingFile(f'{source} is not a shared model: it has no {name}.')
+    return _shared_model(folder, str(source))
+
+
+def _shared_model(folder: Path, address: str, temporary: Any = None) -> SharedModel:
+    """Return the model in a folder; its config is a stranger's, and evaluated as data."""
     card = folder / CARD
     text = card.read_text(encoding='utf-8', errors='replace') if card.is_file() else ''
     with restricted.only_data():
         config = load_config(folder / CONFIG)
-    return SharedModel(folder, config, folder / WEIGHTS, text, str(source))
+    return SharedModel(folder, config, folder / WEIGHTS, text, address, temporary)
 
 
 def _repository(target: str | Path) -> str | None:

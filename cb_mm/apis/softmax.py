@@ -3,17 +3,40 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..attention.analysis import AnalysisOptions
-from ..attention.figures import save
+from ..attention.figures import _STYLE
 from ..attention.softmax_gradient import GradientSummary, gradient_figure, measure_gradient
-from ..fileio.atomic import write_atomically
-from ..fileio.figures import check_formats
+from ..fileio.figures import check_formats, figure_bytes
 from ..fileio.images import find_images
 from .attention import Images, Source, _options
-from .calls import api
+from .calls import api, save_files
+
+
+@dataclass
+class SoftmaxGradient:
+    """How steep softmax is on the attention rows of one or several models.
+
+    Iterating gives the models.
+
+    Attributes:
+        models: One summary each: ``norm`` and ``distance`` by layer and head, and ``bound``.
+        files: Everything that the tool writes, by path.
+    """
+
+    models: list[GradientSummary]
+    files: dict[str, bytes] = field(repr=False)
+
+    def __iter__(self) -> Iterator[GradientSummary]:
+        """Iterate over the models."""
+        return iter(self.models)
+
+    def save(self, folder: str | Path) -> list[Path]:
+        """Write ``softmax_gradient.json`` and the figure."""
+        return save_files(self.files, folder)
 
 
 @api
@@ -34,7 +57,7 @@ def softmax_gradient(
     allow_mismatch: bool = False,
     safe_config: bool = False,
     verbose: bool = False,
-) -> list[GradientSummary]:
+) -> SoftmaxGradient:
     """Measure how steep softmax is on the attention rows of a model (the paper's Figure 5).
 
     Args:
@@ -60,9 +83,12 @@ def softmax_gradient(
     check_formats(formats)
     with _options(AnalysisOptions, locals()) as options:
         models = measure_gradient(options, find_images(options.images, options.limit))
+    records = json.dumps([model.record() for model in models], indent=2)
+    files = {'softmax_gradient.json': f'{records}\n'.encode()}
+    figure = gradient_figure(models)
+    for kind in formats:
+        files[f'softmax_gradient.{kind}'] = figure_bytes(figure, kind, style=_STYLE)
+    result = SoftmaxGradient(models, files)
     if out is not None:
-        stem = Path(out) / 'softmax_gradient'
-        records = json.dumps([model.record() for model in models], indent=2)
-        write_atomically(stem.with_suffix('.json'), f'{records}\n'.encode())
-        save(gradient_figure(models), stem, formats)
-    return models
+        result.save(out)
+    return result

@@ -10,6 +10,7 @@ from typing import Any, TextIO, TypeVar
 import numpy as np
 from tqdm import tqdm
 
+from .. import _old_names
 from ..engine.signals import Stopped, stop_on_signals
 from ..errors import UserError
 from ..fileio.figures import check_formats
@@ -33,6 +34,8 @@ from .subject import Subject
 from .summary import COLUMNS, DIGITS, ModelSummary, record_of
 
 T = TypeVar('T')
+
+__getattr__ = _old_names.renamed(__name__, {'ModelChoice': 'cb_mm.attention.options.ModelChoice'})
 
 
 @dataclass

@@ -14,6 +14,7 @@ from typing import Any
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from ..errors import UserError
@@ -112,8 +113,9 @@ def gradient_figure(models: Sequence[GradientSummary]) -> Figure:
                     color=shades(layer / max(layers - 1, 1)), markersize=4,
                 )  # fmt: skip
             name = figure_text(model.name)
-            numbers, means = np.arange(1, layers + 1), model.norm.mean(axis=1)
-            depth.plot(numbers, means, color=_COLOURS[i % 4], marker='os^D'[i % 4], label=name)
+            depth.plot(
+                model.norm.mean(axis=1), color=_COLOURS[i % 4], marker='os^D'[i % 4], label=name
+            )
         bound = max(1 - 1 / model.tokens for model in models)
         for axes in (points, depth):
             axes.axhline(bound, color='#c00000', linestyle=':', linewidth=1)
@@ -122,7 +124,8 @@ def gradient_figure(models: Sequence[GradientSummary]) -> Figure:
             ylabel='nuclear norm',
             title='heads (dark: early layer)',
         )
-        depth.set(xlabel='layer', ylabel='nuclear norm', title='mean over heads and rows')
+        depth.xaxis.set_major_locator(MaxNLocator(integer=True))
+        depth.set(xlabel='Layer', ylabel='nuclear norm', title='mean over heads and rows')
         depth.plot([], [], color='#c00000', linestyle=':', label='uniform row: 1 - 1/N')
         depth.legend()
     return figure

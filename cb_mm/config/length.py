@@ -51,11 +51,22 @@ def set_length(config: Config, iters: int | None = None, epochs: int | None = No
         _scale(step, scaled, *_COUNTS)
         if step.get('milestones'):
             step.milestones = sorted({scaled(stone) for stone in step.milestones})
-    # In a very short run, the warm-up can take all of it.
-    config.param_scheduler = [step for step in steps if step.get('begin', 0) < step.get('end', 1e9)]
+    config.param_scheduler = [step for step in steps if _takes_effect(step)]
     if 'schedule' in config:
         config.scaled_from = config.schedule
     config.schedule = f'{wanted}_{name}'
+
+
+def _takes_effect(step: Any) -> bool:
+    """Return whether a scheduler still does what it is for at its scaled length.
+
+    A warm-up of a single step sets the start factor and never raises it, so that the whole run
+    would train at a millionth of its learning rate. And in a very short run, the warm-up can leave
+    nothing to the decay.
+    """
+    length = step.get('end', 10**9) - step.get('begin', 0)
+    warms_up = 'start_factor' in step and not step.get('convert_to_iter_based')
+    return length > (1 if warms_up else 0)
 
 
 def _scale(node: Any, scaled: Any, *keys: str) -> None:

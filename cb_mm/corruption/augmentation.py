@@ -69,7 +69,7 @@ class _TrainingCorruption(BaseTransform):
         raise NotImplementedError
 
     def transform(self, results: dict) -> dict:
-        """Replace ``results['img']``, if chance wants it."""
+        """Replace ``results['img']`` with probability ``prob``."""
         where = f'{type(self).__name__}, image {results.get("img_path") or "without path"}'
         check_image(results.get('img'), where)
         placed = [key for key in _PLACED if key in results]

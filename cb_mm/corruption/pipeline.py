@@ -166,8 +166,12 @@ def _insert(steps: list, transform_cfg: Mapping[str, Any], after: re.Pattern) ->
 
 
 def type_name(step: Any) -> str:
-    """Name of a transform's class, from its config, its class or itself, without the scope."""
-    kind = step.get('type', '') if isinstance(step, Mapping) else type(step)
+    """Name of a transform's class, from its config, its class or itself, without the scope.
+
+    A training run puts guards around its loading steps; they are the loaders that they guard.
+    """
+    built = getattr(step, 'guarded_loader', step)
+    kind = step.get('type', '') if isinstance(step, Mapping) else type(built)
     return str(getattr(kind, '__name__', kind)).rpartition('.')[2]
 
 

@@ -101,7 +101,10 @@ def title(name: str, level: float | None, severity: int | None = None) -> str:
         return f'{words(name)}, severity {severity}'
     if name in _TITLES:
         return _TITLES[name].format(level)
-    return f'{words(name)} {level:g} ({find_corruption(name).unit})'
+    unit = find_corruption(name).unit
+    if unit.startswith('severity'):
+        return f'{words(name)}, severity {level:g}'
+    return f'{words(name)} {level:g} ({unit})'
 
 
 def count(number: int, noun: str) -> str:

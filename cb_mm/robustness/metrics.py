@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +22,7 @@ from ..errors import UserError
 from ..evaluation.streaming import State, StreamingMetric, merge
 from .attacks.pgd import Trace
 from .classification import accuracy_by_class, accuracy_by_image
+from .coco_evaluation import mean_of_known, precision_by_image, recorded_evaluations
 from .units import PERCENT, in_percent
 
 #: Metrics that tables and figures show, if present: name -> common name.
@@ -129,7 +129,7 @@ def _evaluate(metric: BaseMetric, results: list, limited: bool, scores: Scores) 
     if coco and limited and metric._coco_api is not None:
         # Skipped images must not count as images without detections.
         metric.img_ids = [truth['img_id'] for truth, _ in results]
-    with _recorded_coco_evaluations(coco) as evaluations:
+    with recorded_evaluations(coco) as evaluations:
         upstream = metric.compute_metrics(results)
     if metric.prefix:
         upstream = {f'{metric.prefix}/{key}': value for key, value in upstream.items()}
@@ -221,8 +221,8 @@ def _add_coco(metric: Any, evaluations: list, ids: list, scores: Scores) -> None
         precision = evaluation.eval['precision'][:, :, :, 0, -1]
         order = list(evaluation.params.catIds)  # sorted, which the classes need not be
         columns = [precision[:, :, order.index(one)] for one in metric.cat_ids]
-        scores.per_class[f'{name}_AP'] = _named(classes, map(_mean_of_known, columns))
-        scores.per_image[f'{name}_AP'] = _coco_per_image(evaluation, ids)
+        scores.per_class[f'{name}_AP'] = _named(classes, map(mean_of_known, columns))
+        scores.per_image[f'{name}_AP'] = precision_by_image(evaluation, ids)
 
 
 def _add_accuracy(metric: Any, results: list, scores: Scores) -> None:
@@ -234,11 +234,6 @@ def _add_accuracy(metric: Any, results: list, scores: Scores) -> None:
         scores.per_class[name] = _named(*accuracy_by_class(metric, results, values))
 
 
-def _mean_of_known(precision: np.ndarray) -> float:
-    known = precision[precision > -1]
-    return float(known.mean() * 100) if known.size else float('nan')
-
-
 def _named(names: Iterable[str], values: Iterable[float]) -> dict[str, float]:
     named: dict[str, float] = {}
     for name, value in zip(names, values, strict=True):
@@ -246,57 +241,3 @@ def _named(names: Iterable[str], values: Iterable[float]) -> dict[str, float]:
             name = f'{name}*'
         named[name] = value
     return named
-
-
-def _coco_per_image(evaluation: Any, ids: list) -> list[float]:
-    """Return the AP of each image alone by COCO's accumulation; NaN without objects."""
-    parameters = evaluation.params
-    place = {identity: i for i, identity in enumerate(parameters.imgIds)}
-    stride = len(parameters.areaRng) * len(place)
-    own = copy.copy(evaluation)
-    own.params = own._paramsEval = copy.deepcopy(parameters)
-    own.params.areaRng, own.params.areaRngLbl = [parameters.areaRng[0]], ['all']
-    own.params.maxDets = [parameters.maxDets[-1]]
-    values = []
-    with contextlib.redirect_stdout(io.StringIO()):
-        for identity in ids:
-            # COCO keeps class x size x image in one list; of the sizes, 'all' is the first.
-            own.params.imgIds = [identity]
-            own.evalImgs = [
-                evaluation.evalImgs[k * stride + place[identity]]
-                for k in range(len(parameters.catIds))
-            ]
-            own.accumulate()
-            values.append(_mean_of_known(own.eval['precision']))
-    return values
-
-
-@contextlib.contextmanager
-def _recorded_coco_evaluations(wanted: bool) -> Iterator[list]:
-    """Record the COCOeval objects that CocoMetric creates and does not return."""
-    made: list = []
-    if not wanted:
-        yield made
-        return
-    from mmdet.evaluation.metrics import coco_metric
-
-    originals: Mapping[str, type] = {
-        name: getattr(coco_metric, name)
-        for name in ('COCOeval', 'COCOevalMP')
-        if hasattr(coco_metric, name)
-    }
-
-    def recording(original: type) -> Any:
-        def make(*args: Any, **kwargs: Any) -> Any:
-            made.append(original(*args, **kwargs))
-            return made[-1]
-
-        return make
-
-    try:
-        for name, original in originals.items():
-            setattr(coco_metric, name, recording(original))
-        yield made
-    finally:
-        for name, original in originals.items():
-            setattr(coco_metric, name, original)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -122,7 +123,8 @@ def _draw_bars(
         clean = _value(model, 'clean', name)
         if clean:
             axis.axvline(clean[0], color=colour, lw=1, ls=':', zorder=0)
-    axis.set_yticks(range(len(cells)), [figure_text(cell['title']) for cell in cells], fontsize=8)
+    titles = [textwrap.fill(figure_text(cell['title']), 36) for cell in cells]
+    axis.set_yticks(range(len(cells)), titles, fontsize=8)
     axis.set_ylim(len(cells) - 0.4, -0.6)
     axis.set_xlim(min(lowest * 1.28, 0), (longest or 1) * 1.28)  # room for the figures
     axis.set_xlabel(title, fontsize=8)

@@ -18,7 +18,6 @@ import torch
 from mmengine.config import Config
 from mmengine.dist import broadcast_object_list, get_world_size, is_main_process
 from mmengine.evaluator import BaseMetric
-from torch.utils.data import DataLoader
 
 from ..checkpoints.match import weights_digest
 from ..checkpoints.normalization import set_normalization
@@ -32,9 +31,9 @@ from ..engine.failures import explained
 from ..engine.optim.precision import Precision, choose_precision
 from ..engine.processes import joined_processes
 from ..engine.signals import Stopped, stop_on_signals
-from ..engine.training import RunOptions, check_data, prepare_config
+from ..engine.training import check_data, prepare_config
 from ..errors import UserError
-from ..fileio.figures import USUAL_FORMATS, check_formats
+from ..fileio.figures import check_formats
 from ..fileio.result_files import read_json
 from .attacks.catalogue import AttackSettings, check_model
 from .comparison import check_comparable
@@ -47,46 +46,9 @@ from .passes import follow, lead
 from .records import SweepRecords
 from .report import write_report
 from .results_file import read_compared
+from .sweep_options import SweepOptions
 from .tester import ModelUnderTest
 from .worst_images import draw_worst_images, read_worst_images
-
-
-@dataclass
-class SweepOptions(RunOptions):
-    """The options of a sweep; `cb_mm.apis.evaluate_robustness` says what each one means.
-
-    Attributes:
-        data_loader: A loader that is built already; ``config`` then only describes it.
-        metrics: Metrics that are built already; ``config`` then only describes them.
-        extra_metrics: Names of metrics to add: 'calibration', 'boundary'.
-    """
-
-    checkpoint: str | Path | None = None
-    corruption: Sequence[str] = ()
-    severity: int | None = None
-    suite: str | None = None
-    fgsm: Sequence[float] = ()
-    attacks: Sequence[str] = ()
-    attack_steps: int | None = None
-    attack_step_size: float | None = None
-    attack_restarts: int | None = None
-    random_start: bool = True
-    repeats: int = 5
-    limit: int | None = None
-    frost_pictures: str | Path | None = None
-    out: str | Path | None = None
-    save_corrupted: str | None = None
-    show_dir: str | None = None
-    html: bool = False
-    formats: Sequence[str] = USUAL_FORMATS
-    compare: str | Path | None = None
-    reference: str | Path | None = None
-    detect: float = 1.0
-    cache_mb: int = 2048
-    test_set: str | None = None
-    data_loader: DataLoader | None = None
-    metrics: Sequence[BaseMetric] | None = None
-    extra_metrics: Sequence[str] = ()
 
 
 @dataclass

@@ -42,7 +42,7 @@ class RobustnessTestLoop(BaseLoop):
         attacks: Attacks with strengths; what follows belongs to them.
         attack_steps: Number of steps.
         attack_step_size: A step, as a share of ε.
-        attack_restarts: How often to begin anew.
+        attack_restarts: Random starts of each image; the best one counts.
         random_start: Begin at random, where an attack does so.
         repeats: Passes of a random corruption.
         seed: Of the noise.

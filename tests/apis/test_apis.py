@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
+import importlib
+import inspect
 import json
 from pathlib import Path
 
@@ -12,6 +15,7 @@ import torch
 from robustness_models import SmallModel
 from tool import main_of
 
+from cb_mm import apis
 from cb_mm.apis import (
     attention_statistics,
     benchmark,
@@ -184,3 +188,18 @@ def test_export(kind, small, tmp_path, capfd):
 def test_export_needs_weights(small, tmp_path):
     with pytest.raises(UserError, match=r'^`checkpoint` is missing'):
         export_onnx(small.prepared(), out=tmp_path / 'x.onnx')
+
+
+def test_every_function_returns_an_object_that_can_be_saved():
+    """A corrupted copy of a data set is the one that is in its folder from the start."""
+    functions = [name for name in apis.__all__ if name[0].islower()]
+    assert len(functions) > 10
+    for name in functions:
+        module = importlib.import_module(getattr(apis, name).__module__)
+        made = str(inspect.signature(getattr(apis, name)).return_annotation).removesuffix(' | None')
+        kind = getattr(module, made)
+        assert dataclasses.is_dataclass(kind), name
+        if made != 'CorruptedCopy':
+            folder, *others = list(inspect.signature(kind.save).parameters.values())[1:]
+            assert folder.name == 'folder', name
+            assert all(other.default is not other.empty for other in others), name

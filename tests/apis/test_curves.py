@@ -54,6 +54,15 @@ def test_draws_a_panel_for_each_quantity_and_a_curve_for_each_run(tmp_path):
     assert len(draw_curves(runs, ['loss']).axes) == 1
 
 
+def test_panels_share_their_steps(tmp_path):
+    """A single validation would otherwise stand at iteration 1.98 to 2.02."""
+    run = read_curves(write_run(tmp_path / 'run', [3], [10]))
+    panels = draw_curves([run]).axes
+    assert len({axes.get_xlim() for axes in panels}) == 1
+    for axes in panels:
+        assert all(float(tick).is_integer() for tick in axes.get_xticks())
+
+
 def test_tool(tmp_path, capsys):
     runs = [str(write_run(tmp_path / name, [3, 2], [10, 20])) for name in 'ab']
     out = tmp_path / 'curves'
@@ -64,6 +73,17 @@ def test_tool(tmp_path, capsys):
     assert (tmp_path / 'curves.pdf').read_bytes().startswith(b'%PDF')
     assert main_of('plot_curves.py')([str(tmp_path / 'none')]) == 2
     assert 'there is no log' in capsys.readouterr().err
+
+
+def test_from_python_nothing_is_written_unless_asked(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = write_run(tmp_path / 'run', [3, 2], [10, 20])
+    plot = plot_curves([run], formats=['png'])
+    assert [curves.values['loss'] for curves in plot.curves] == [{1: 3.5, 2: 2.5}]
+    assert [file.name for file in tmp_path.iterdir()] == ['run']
+    (file,) = plot.save(tmp_path / 'out')
+    assert file == tmp_path / 'out' / 'curves.png'
+    assert cv2.imread(str(file)) is not None
 
 
 def test_refuses_what_it_cannot_draw(tmp_path):

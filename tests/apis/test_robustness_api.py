@@ -17,6 +17,7 @@ from tool import main_of
 
 from cb_mm.apis import evaluate_robustness
 from cb_mm.checkpoints.load_model import load_model
+from cb_mm.engine.hooks.sample_guard import guard
 from cb_mm.errors import UserError
 
 TEST = {'corruptions': ['gaussian_noise=40'], 'repeats': 2}
@@ -63,13 +64,15 @@ def test_a_config_object(small, by_tool, tmp_path, capfd):
     assert kept == {name for name in written if not Path(name).name.startswith('.')}
 
 
-@pytest.mark.parametrize('loader', ['built', 'config', 'data set', 'model.cfg'])
+@pytest.mark.parametrize('loader', ['built', 'of a run', 'config', 'data set', 'model.cfg'])
 def test_a_built_model(loader, small, by_tool, tmp_path, capfd):
     config = small.prepared()
     model = load_model(config, small.checkpoint).train()
     given = {'metrics': config.test_evaluator}
-    if loader == 'built':
+    if loader in ('built', 'of a run'):
         given['data_loader'] = Runner.build_dataloader(config.test_dataloader)
+        if loader == 'of a run':  # training has put guards around the loading steps
+            guard(given['data_loader'])
         steps = [type(step).__name__ for step in given['data_loader'].dataset.pipeline.transforms]
     elif loader == 'config':
         given['data_loader'] = config.test_dataloader
@@ -83,7 +86,7 @@ def test_a_built_model(loader, small, by_tool, tmp_path, capfd):
     report.save(tmp_path)
     assert figures(tmp_path) == figures(by_tool), 'to the last digit'
     assert model.training
-    if loader == 'built':
+    if loader in ('built', 'of a run'):
         after = [type(step).__name__ for step in given['data_loader'].dataset.pipeline.transforms]
         assert after == steps, "the host's data set is not changed"
 

@@ -102,8 +102,12 @@ def test_results_of_another_checkpoint_are_refused(shared, trained, tmp_path):
     torch.save(content, other)
     with pytest.raises(UserError, match=r'^`results` .* is of another checkpoint'):
         push_to_hub(trained.config, other, tmp_path / 'out', results=shared / 'test')
-    push_to_hub(trained.config, other, tmp_path / 'out')
-    assert 'Not measured' in (tmp_path / 'out' / 'README.md').read_text()
+    pushed = push_to_hub(trained.config, other, tmp_path / 'out')
+    assert 'Not measured' in pushed.card
+    assert pushed.card == (tmp_path / 'out' / 'README.md').read_text()
+    assert pushed.address == str(pushed.folder) == str(tmp_path / 'out')
+    copied = {file.name for file in pushed.save(tmp_path / 'copy')}
+    assert copied == {'config.py', 'model.safetensors', 'README.md'}
 
 
 def test_a_config_of_a_stranger_is_not_run(shared, tmp_path):

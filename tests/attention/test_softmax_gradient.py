@@ -45,9 +45,12 @@ def test_measures_a_model_by_layer_and_head(tmp_path):
     for i in range(2):
         noise = np.random.default_rng(i).integers(0, 256, (32, 32, 3), dtype=np.uint8)
         cv2.imwrite(str(tmp_path / f'{i}.png'), noise)
-    (found,) = softmax_gradient(
+    result = softmax_gradient(
         vit, images=tmp_path, names=['tiny'], out=tmp_path / 'out', formats=['png']
     )
+    (found,) = result.models
+    written = {file.name: file.read_bytes() for file in (tmp_path / 'out').iterdir()}
+    assert {file.name: file.read_bytes() for file in result.save(tmp_path / 'copy')} == written
     assert found.norm.shape == found.distance.shape == (2, 3)
     assert found.tokens == 17
     # The last head is uniform, the others are not.
@@ -62,3 +65,4 @@ def test_measures_a_model_by_layer_and_head(tmp_path):
     figure = gradient_figure([found])
     assert len(figure.axes) == 3
     assert np.allclose(figure.axes[2].lines[0].get_ydata(), found.norm.mean(1))
+    assert list(figure.axes[2].lines[0].get_xdata()) == [0, 1]  # as everywhere: from layer 0

@@ -77,6 +77,13 @@ def test_a_renamed_function_works_under_its_old_name(module, old, new):
         _ = room.no_such_name
 
 
+def test_a_class_that_moved_is_found_where_an_example_imported_it():
+    module = importlib.import_module('cb_mm.attention.analysis')
+    with pytest.warns(DeprecationWarning, match=r'is now cb_mm\.attention\.options\.ModelChoice;'):
+        found = module.ModelChoice
+    assert found is importlib.import_module('cb_mm.attention.options').ModelChoice
+
+
 def test_a_config_that_imports_an_old_name_still_loads(tmp_path, monkeypatch):
     monkeypatch.delitem(sys.modules, 'cb_mm.pretraining', raising=False)
     config = tmp_path / 'mine.py'

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from mmengine.config import Config
+from mmengine.registry import PARAM_SCHEDULERS
 from PIL import Image
 from tool import main_of
 
@@ -41,6 +43,27 @@ def test_a_very_short_run_has_a_schedule_that_mmengine_takes(count):
     set_length(config, iters=count)
     assert all(0 <= step.begin < step.end <= count for step in config.param_scheduler)
     assert config.train_cfg.val_interval == config.default_hooks.checkpoint.interval == 1
+
+
+@pytest.mark.parametrize('count', [1, 2, 6, 100, 160, 320])
+@pytest.mark.parametrize('name', ['upernet_vit_s_cb', 'demo_upernet_vit_ti_cb'])
+def test_a_short_run_reaches_its_learning_rate(name, count):
+    """A warm-up that is scaled to one step must not leave it at the start factor."""
+    config = load_config(name)
+    set_length(config, iters=count)
+    rate = config.optim_wrapper.optimizer.lr
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=rate)
+    schedulers = [
+        PARAM_SCHEDULERS.build(step, default_args=dict(optimizer=optimizer))
+        for step in config.param_scheduler
+    ]
+    seen = []
+    for _ in range(count):
+        seen.append(optimizer.param_groups[0]['lr'])
+        optimizer.step()
+        for scheduler in schedulers:
+            scheduler.step()
+    assert max(seen) == pytest.approx(rate, rel=0.05)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -349,3 +350,14 @@ load_config(sys.argv[1], ['train_cfg.max_iters=3'])
 """
     done = forked.run('-c', script, CONFIGS / 'upernet_vit_ti_cb.py', cwd=tmp_path)
     assert done.code == 0, done.err
+
+
+def test_configs_of_the_guide_to_own_data_are_only_data(enabled, tmp_path):
+    """What is trained as the guide says can be shared: whoever fetches it evaluates no program."""
+    page = (CONFIGS.parent / 'docs' / 'own_data.md').read_text()
+    found = re.findall(r'<!-- file: (\S+) -->\n```python\n(.*?)```', page, re.S)
+    assert len(found) == 2
+    for name, text in found:
+        (tmp_path / name).write_text(text)
+        config = load_config(tmp_path / name)
+        assert config.train_dataloader.dataset.data_root.rstrip('/') == 'mine'

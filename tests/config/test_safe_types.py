@@ -81,7 +81,7 @@ def test_safe_mode_takes_the_shipped_configs(contents, package, at_least, share)
 
 
 def test_the_list_holds_the_types_of_the_shipped_configs_and_our_own(contents):
-    names = TYPES['registered_types'](REPO / 'cb_mm')
+    names = TYPES['registered_types'](REPO / 'cb_mm') | TYPES['OWN']
     for configs in contents.values():
         for content in configs.values():
             names |= {*TYPES['types_in'](content)}

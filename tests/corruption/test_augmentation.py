@@ -188,7 +188,7 @@ DOCUMENTED = re.search(
 
 
 def own_config(folder: Path, base: str, transform: str) -> Path:
-    text = DOCUMENTED.replace("'configs/upernet_vit_s_cb.py'", repr(str(CONFIGS / base)))
+    text = DOCUMENTED.replace("'cb_mm::upernet_vit_s_cb.py'", repr(str(CONFIGS / base)))
     assert "dict(type='AugMix')" in text
     return write_config(folder, text.replace("dict(type='AugMix')", transform))
 

@@ -115,9 +115,6 @@ def of_cb_mm(words: list[str]) -> None:
         measured = words[1] == 'measure'
         module = analyze_attention if measured else visualize_attention
         words = words if words[1] not in ('draw', 'measure') else words[1:]
-    if words[0] == 'doctor':
-        assert words[1:] in ([], ['--json'])
-        return
     errors = io.StringIO()
     try:
         with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(io.StringIO()):

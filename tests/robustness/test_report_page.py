@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shutil
 
@@ -173,6 +174,18 @@ def test_worst_images_of_both_models(tested, opened):
     page.select_option('#worst-order', 'name')
     titles = page.locator('.shot h3').all_inner_texts()
     assert titles == sorted(titles)
+
+
+def test_axes_have_round_numbers_and_stay_readable_on_a_phone(detected, opened):
+    page = opened(detected / 'report.html')
+    bars = page.locator('#curves .wide svg')
+    shown = bars.locator('text:not(.label)').all_text_contents()
+    steps = {round(float(b) - float(a), 6) for a, b in itertools.pairwise(shown)}
+    assert shown[0] == '0'
+    assert len(steps) == 1
+    assert f'{steps.pop():e}'[:3] in ('1.0', '2.0', '2.5', '5.0')
+    page.set_viewport_size({'width': 380, 'height': 800})
+    assert bars.bounding_box()['width'] >= 600  # it scrolls instead of shrinking
 
 
 def test_light_and_dark_and_narrow(tested, opened):

@@ -186,4 +186,5 @@ def test_titles():
     assert title('clean', None) == 'clean'
     assert title('gaussian_noise', 5.0) == 'Gaussian noise σ=5'
     assert title('motion_blur', 12.0, 3) == 'motion blur, severity 3'
+    assert title('fog', 2.5) == 'fog, severity 2.5'  # its level is a severity
     assert title('jpeg_compression', 25.0).startswith('JPEG compression 25 (')

@@ -168,7 +168,7 @@ def test_comparison_in_the_files(tmp_path):
     text = write_report(tmp_path / 'this', header, rows, other)
     assert '### cb minus plain' in text
     assert '| +1.00 ' in text
-    assert 'Not measured for plain: fog 2' in text
+    assert 'Not measured for plain: fog, severity 2' in text
     lines = (tmp_path / 'this' / 'comparison.csv').read_text().splitlines()
     head = 'cell,metric,cb,plain,difference,low,high,method,images_low,images_high'
     judged = ',p,p_holm,significant,needed_repeats,needed_images'
@@ -391,3 +391,13 @@ def test_classes_in_another_order_are_not_compared():
     check_comparable(header['identity'], {'classes': ('road', 'sky')}, other)
     with pytest.raises(UserError, match=r"'road' is number 0 there and 1 here"):
         check_comparable(header['identity'], {'classes': ('sky', 'road')}, other)
+
+
+def test_long_titles_leave_room_for_the_bars():
+    header, rows = table9()
+    header['identity']['cells'].append('elastic_displacement=12.5')
+    rows.append(record('elastic_displacement', 12.5, miou=30.0))
+    axis = robustness_figure(summarize_records(header, rows)).axes[0]
+    labels = [label.get_text() for label in axis.get_yticklabels()]
+    assert max(len(line) for label in labels for line in label.splitlines()) <= 36
+    assert '\n' in labels[-1]

@@ -31,9 +31,9 @@ class GpuReport:
     text: str
     failed: list[str]
 
-    def save(self, file: str | Path) -> list[Path]:
+    def save(self, folder: str | Path, name: str = 'gpu_check.md') -> list[Path]:
         """Write the page."""
-        return [write_atomically(Path(file), self.text)]
+        return [write_atomically(Path(folder) / name, self.text)]
 
 
 @api

@@ -36,7 +36,7 @@ def why_missing(image: str, label_map: str) -> str:
 
 
 def forget_folders() -> None:
-    """Look at folders anew: called when a check starts."""
+    """Forget the folders listed so far; called when a check starts."""
     _names.cache_clear()
 
 

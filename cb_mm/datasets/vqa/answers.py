@@ -45,7 +45,7 @@ MIN_COUNT = 9
 
 
 def normalize_answer(answer: str) -> str:
-    """Return the answer without signs and articles, in small letters, with numbers as digits."""
+    """Return the answer without signs and articles, in lower case, with numbers as digits."""
     answer = plain_answer(answer)
     in_number = _COMMA_IN_NUMBER.search(answer) is not None
     text = answer

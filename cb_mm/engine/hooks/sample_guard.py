@@ -79,14 +79,14 @@ class GuardedLoader:
     """
 
     def __init__(self, loader: Callable, rules: SampleRules) -> None:
-        self.loader, self.rules = loader, rules
+        self.guarded_loader, self.rules = loader, rules
 
     def __call__(self, results: dict) -> dict | None:
         """Load as the loader does; raise a UserError if the sample is broken."""
         image, labels = results.get('img_path'), results.get('seg_map_path')
         before = set(results)
         try:
-            loaded = self.loader(results)
+            loaded = self.guarded_loader(results)
         except FileNotFoundError as error:
             raise UserError(f'{error.filename or image} does not exist.') from error
         except Exception as error:  # decoders fail on a damaged file in a dozen ways
@@ -96,12 +96,12 @@ class GuardedLoader:
         return loaded
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith('__') or name == 'loader':  # while it is being unpickled
+        if name.startswith('__') or name == 'guarded_loader':  # while it is being unpickled
             raise AttributeError(name)
-        return getattr(self.loader, name)
+        return getattr(self.guarded_loader, name)
 
     def __repr__(self) -> str:
-        return repr(self.loader)
+        return repr(self.guarded_loader)
 
 
 def _unreadable(

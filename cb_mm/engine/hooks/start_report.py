@@ -111,7 +111,8 @@ def _groups(runner: Runner) -> list[dict[str, Any]]:
 def _length(runner: Runner) -> str:
     """Return what runs: a schedule as it is, or with another length."""
     endless = isinstance(runner.train_loop, IterBasedTrainLoop)
-    total, unit = (runner.max_iters, 'iterations') if endless else (runner.max_epochs, 'epochs')
+    total, unit = (runner.max_iters, 'iteration') if endless else (runner.max_epochs, 'epoch')
+    run = f'{total} {unit}' if total == 1 else f'{total} {unit}s'
     schedule = f'{runner.cfg.get("schedule", "own")} schedule'
     steps = runner.cfg.get('param_scheduler') or []
     ends = [
@@ -120,17 +121,17 @@ def _length(runner: Runner) -> str:
         if isinstance(step.get('end'), int) and step.get('by_epoch', True) != endless
     ]
     if runner.cfg.get('schedule') == f'{total}_{"iters" if endless else "epochs"}':
-        return _scaled(runner, f'{total} {unit}')
+        return _scaled(runner, run)
     if ends and max(ends) != total:
-        return f'{total} {unit}; the lr follows the {schedule} of {max(ends)}'
-    return f'{schedule}, {total} {unit}'
+        return f'{run}; the lr follows the {schedule} of {max(ends)}'
+    return f'{schedule}, {run}'
 
 
 def _scaled(runner: Runner, total: str) -> str:
     """Return what a schedule that was scaled to another length really does."""
     config = runner.cfg
     steps = config.get('param_scheduler') or []
-    warm = next((f'warm-up to {step["end"]}' for step in steps if 'Linear' in step['type']), '')
+    warm = next((f'warm-up until {step["end"]}' for step in steps if 'Linear' in step['type']), '')
     saved = ((config.get('default_hooks') or {}).get('checkpoint') or {}).get('interval')
     parts = [
         f'the {config.scaled_from} schedule scaled' if config.get('scaled_from') else 'scaled',

@@ -48,7 +48,7 @@ class SparsePattern:
         prefix_in_blocks: The class token is the first of a sequence's first run, and global only
             if that is.
         per_head: Every head has its own random blocks.
-        redraw: Draw the random blocks anew in every forward pass of training, with torch's
+        redraw: Draw new random blocks in every forward pass of training, with torch's
             generator. Evaluation has those of the seed.
         projection: Whether the attention ends with its linear layer and dropout.
         queries: Blocks of a sequence whose queries get a result: R the first, W those between, G

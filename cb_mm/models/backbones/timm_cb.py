@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 from mmengine.model import BaseModule
 from mmengine.registry import MODELS
@@ -25,6 +24,7 @@ from ..broadcast.context_broadcast import (
 from ..broadcast.insert import add_context_broadcast, find_mlp_ends
 from ..necks.feature_pyramid import FeaturePyramid
 from .timm_build import build_timm_model, fixed_size, strides_of
+from .used_parameters import used_parameters
 from .vit import ViTCB
 
 
@@ -200,7 +200,7 @@ class TimmCB(BaseModule):
         if not -1 <= frozen_stages <= last or (frozen_stages >= 0 and not grouped):
             raise UserError(f'frozen_stages={frozen_stages} is not between -1 and {last}.')
         # A parameter that never gets a gradient would stop DistributedDataParallel.
-        unused = set(names) - self._used_parameters()
+        unused = set(names) - used_parameters(self, self.model)
         frozen = {name for name in names if stages[name] <= frozen_stages}
         for name in unused | frozen:
             self.model.get_parameter(name).requires_grad_(False)
@@ -212,28 +212,6 @@ class TimmCB(BaseModule):
             and list(module.parameters())
             and all(f'{path}.{name}' in frozen for name, _ in module.named_parameters())
         ]
-
-    def _used_parameters(self) -> set[str]:
-        """Return the names of the timm model's parameters that the maps depend on.
-
-        They are those in the graph of a forward pass without numbers (on torch's meta device).
-        timm's own pruning leaves some that no map needs, such as CaiT's class token.
-        """
-        settings: Any = getattr(self.model, 'default_cfg', None) or {}
-        size = self.fixed_size or tuple(settings.get('input_size', (3, 224, 224)))[-2:]
-        names = {name for name, _ in self.model.named_parameters()}
-        with torch.enable_grad():
-            stand_ins = {
-                name: torch.empty_like(value, device='meta').requires_grad_(value.requires_grad)
-                for name, value in [*self.named_parameters(), *self.named_buffers()]
-            }
-            images = torch.empty(2, 3, *size, device='meta')
-            try:
-                maps = torch.func.functional_call(self, stand_ins, (images,))
-            except (RuntimeError, NotImplementedError):  # it looks at the numbers: none is left out
-                return names
-        used = leaves_of(maps)
-        return {name for name in names if stand_ins[f'model.{name}'] in used}
 
     def train(self, mode: bool = True) -> TimmCB:
         """Set training mode for everything but the frozen parts."""
@@ -294,22 +272,6 @@ def _spread(model: nn.Module) -> tuple[int, ...]:
     if len({info['reduction'] for info in infos}) > 1 or len(infos) < 4:
         return tuple(range(len(infos)))
     return tuple(round((i + 1) * len(infos) / 4) - 1 for i in range(4))
-
-
-def leaves_of(outputs: Sequence[Tensor]) -> set[Tensor]:
-    """Return the parameters that these tensors were computed from."""
-    found: set[Tensor] = set()
-    seen: set[Any] = set()
-    waiting: list[Any] = [output.grad_fn for output in outputs]
-    while waiting:
-        node = waiting.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        if hasattr(node, 'variable'):
-            found.add(node.variable)
-        waiting.extend(following for following, _ in node.next_functions)
-    return found
 
 
 def _inside(name: str, stage: str) -> bool:

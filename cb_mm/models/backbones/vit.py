@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
-from mmengine.model import BaseModule, initialize
+from mmengine.model import BaseModule
 from mmengine.registry import MODELS
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from ...checkpoints.backbone_weights import WeightsReport, load_weights
+from ...checkpoints.backbone_weights import WeightsReport
 from ...checkpoints.layouts import fit_position_embedding
 from ...errors import UserError
 from ..broadcast.context_broadcast import (
@@ -23,6 +23,7 @@ from ..broadcast.context_broadcast import (
     resolve_layers,
 )
 from ..necks.feature_pyramid import FeaturePyramid
+from .init_weights import initialize_once
 from .timm_build import group_vit
 from .vit_arch import set_constant_drop_path
 from .vit_attention import build_vit, place_windows
@@ -235,31 +236,7 @@ class ViTCB(VisionTransformer, BaseModule):
 
     def init_weights(self) -> None:  # type: ignore[override]  # mmengine's, not timm's
         """Load or change the weights as ``init_cfg`` says; timm has initialised them already."""
-        if self.is_init:  # type: ignore[has-type]
-            return
-        cfgs = [self.init_cfg] if isinstance(self.init_cfg, dict) else list(self.init_cfg or [])
-        pretrained = [cfg for cfg in cfgs if _is_pretrained(cfg)]
-        initialize(self, [cfg for cfg in cfgs if not _is_pretrained(cfg)])
-        for cfg in pretrained:
-            options = {
-                key: value for key, value in cfg.items() if key not in ('type', 'checkpoint')
-            }
-            unknown = sorted(set(options) - {'prefix', 'map_location', 'allow_broadcast_mismatch'})
-            if 'trust' in options:
-                raise UserError(
-                    f'init_cfg of {cfg.get("checkpoint")}: a config cannot vouch for a file. '
-                    'Leave "trust" out; if you trust the source of the file, pass it as `init` '
-                    'with `trust_checkpoint`.'
-                )
-            if 'checkpoint' not in cfg or unknown:
-                raise UserError(
-                    f"init_cfg={cfg}: 'Pretrained' takes checkpoint, prefix and "
-                    'allow_broadcast_mismatch'
-                    + (f', not {unknown[0]}.' if unknown else '; checkpoint is missing.')
-                )
-            options.pop('map_location', None)
-            self.weights_report = load_weights(self, cfg['checkpoint'], **options)
-        self.is_init = True
+        initialize_once(self)
 
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
         """Return which layer a parameter belongs to, in timm's form; the pyramid comes last."""
@@ -302,11 +279,3 @@ class ViTCB(VisionTransformer, BaseModule):
             return (tokens if len(tokens) > 1 else tokens[0],)
         outs = tuple(maps[i] for i in self.out_indices)
         return outs if self.pyramid is None else self.pyramid(outs)
-
-
-def _is_pretrained(cfg: Mapping[str, Any]) -> bool:
-    kind = cfg.get('type')
-    return (kind if isinstance(kind, str) else getattr(kind, '__name__', '')) in (
-        'Pretrained',
-        'PretrainedInit',
-    )

@@ -37,7 +37,7 @@ class AttackSettings:
     Attributes:
         attack_steps: Number of steps.
         attack_step_size: Length of a step as a share of ε.
-        attack_restarts: How often to begin anew.
+        attack_restarts: Random starts of each image; the best one counts.
         random_start: Begin at a random image within ε, where the attack does so.
     """
 

@@ -33,7 +33,7 @@ class Attack:
         random_start: Begin at a random image within ε, not at the image itself.
         steps: How many.
         step_size: Length of a step as a share of ε; None for 2.5 / steps, at most 1.
-        restarts: How often to begin anew; each has another start.
+        restarts: Random starts; the best one counts.
     """
 
     title: str = 'PGD'

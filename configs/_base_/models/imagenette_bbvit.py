@@ -1,7 +1,7 @@
 """BBViT: the ViT with BigBird's attention, as its code has it.
 
 Runs of 10 tokens, class token included. Each attends to itself and its two neighbours, to three
-random runs of every head, drawn anew in every forward pass of training, and to the first and the
+random runs of every head, redrawn in every forward pass of training, and to the first and the
 last run, which attend to all. Queries, keys and values have biases; there is no output projection,
 and no dropout in the attention.
 """
