@@ -47,12 +47,11 @@ class Worker:
 
     def minute(self, run: Run) -> int:
         """Return how many of the minutes of a run are done, by its training log."""
-        lines = scalars(self.folder(run))
         file = self.folder(run) / 'length.json'
-        if not lines or not file.is_file():
+        if not file.is_file():
             return 0
-        done = max(line.get('step', 0) if 'loss' in line else 0 for line in lines)
-        total = json.loads(file.read_text())
+        ((unit, total),) = json.loads(file.read_text()).items()
+        done = max((line[unit] for line in scalars(self.folder(run)) if unit in line), default=0)
         return int(QUESTIONS[run.question].minutes * min(done / total, 1))
 
     def do(self, run: Run) -> dict[str, Any]:
@@ -254,11 +253,11 @@ class _Job:
         """Train to the end; return the last checkpoint."""
         self._write(config)
         by_epoch = 'max_epochs' in config.train_cfg
-        length = 2 if self.trial else config.train_cfg.max_epochs if by_epoch else (
-            config.train_cfg.max_iters
-        )  # fmt: skip
-        write_atomically(self.folder / 'length.json', str(length))
-        file = self.folder / (f'epoch_{length}.pth' if by_epoch else f'iter_{length}.pth')
+        whole = config.train_cfg['max_epochs' if by_epoch else 'max_iters']
+        length = 2 if self.trial else whole
+        unit = 'epoch' if by_epoch else 'iter'
+        write_atomically(self.folder / 'length.json', json.dumps({unit: length}))
+        file = self.folder / f'{unit}_{length}.pth'
         shorter = ('--epochs' if by_epoch else '--iters', length) if self.trial else ()
         if not file.is_file():
             self.call(
