@@ -68,7 +68,7 @@ WAYS = {
     'last_3': Arm('CB in the last 3 layers', _last(3)),
     'blend': Arm(
         'blend, α learned per layer',
-        {**_backbone(broadcast='cb_blend', layers='all'), 'rates': {'broadcast.alpha': 10}},
+        {**_backbone(broadcast='cb_blend', layers='all'), 'rates': {'broadcast.scale': 10}},
     ),
 }
 STARTS = {
