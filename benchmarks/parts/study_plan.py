@@ -131,9 +131,7 @@ def registered() -> list[Run]:
 
 
 def _registered() -> Iterator[Run]:
-    weights = {
-        start: [f'{start}_{way}' for way in ways] for start, (_, ways) in STARTS.items()
-    }
+    weights = {start: [f'{start}_{way}' for way in ways] for start, (_, ways) in STARTS.items()}
     yield from _seed_by_seed('baseline', ['deit_ti'], 1)
     yield from _seed_by_seed('cifar', ['none', 'cb'], 5)
     yield from _seed_by_seed('dense', ['none', 'cb'], 5)

@@ -172,14 +172,11 @@ class _Job:
         )  # fmt: skip
         root = self._camvid(config, crop=96, scale=(240, 180), batch=8, iterations=2000, rate=3e-4)
         file = self._train(config, root, '--init', weights)
-        windows = dict(mode='slide', crop_size=(96, 96), stride=(72, 84))
-        slide = ('--cfg-options', *(f'model.test_cfg.{k}={v}' for k, v in windows.items()))
-        return {
-            **_scores(self._test('test', file, root, '--suite', 'table9'), 'mIoU'),
-            'windows': _scores(
-                self._test('windows', file, root, '--suite', 'clean', *map(_compact, slide)), 'mIoU'
-            )['clean'],
-        }
+        windows = ('mode=slide', 'crop_size=(96,96)', 'stride=(72,84)')
+        slide = ('--cfg-options', *(f'model.test_cfg.{word}' for word in windows))
+        whole = self._test('test', file, root, '--suite', 'table9')
+        cut = self._test('windows', file, root, '--suite', 'clean', *slide)
+        return {**_scores(whole, 'mIoU'), 'windows': _scores(cut, 'mIoU')['clean']}
 
     def _weights(self) -> dict[str, Any]:
         start = self.run.arm.partition('_')[0]
@@ -197,15 +194,14 @@ class _Job:
     def _baseline(self) -> dict[str, Any]:
         root, weights = self.data.file('data/imagenet_val'), self.data.file(DEIT)
         self._write(load_config(CONFIGS / 'imagenet' / 'imagenet_vit_ti.py'))
+        self.settings = {'weights': weights.name, 'passes': 1, 'trial': self.trial}
         one = ('--cfg-options', 'test_dataloader.num_workers=0',
                'test_dataloader.persistent_workers=False')  # fmt: skip
-        test = partial(self._test, file=weights, root=root, over_images=True)
-        common = test(
-            'test', words=('--suite', 'table9', '--corruption', 'occlusion=0.5', '--fgsm',
-                           *EPSILONS, *one),
-        )  # fmt: skip
-        real = test('real', words=('--test-set', 'imagenet-real', '--suite', 'clean', *one))
-        family = test('imagenet_c', words=('--suite', 'imagenet-c', *one))
+        attacks = ('--corruption', 'occlusion=0.5', '--fgsm', *EPSILONS)
+        common = self._test('test', weights, root, '--suite', 'table9', *attacks, *one)
+        labels = ('--test-set', 'imagenet-real', '--suite', 'clean')
+        real = self._test('real', weights, root, *labels, *one)
+        family = self._test('imagenet_c', weights, root, '--suite', 'imagenet-c', *one)
         return {
             'top1': _with_images(common, 'top1'),
             'top5': _with_images(common, 'top5'),
@@ -235,7 +231,7 @@ class _Job:
         """Write the config of the run once; it can also be used by hand."""
         config.merge_from_dict(self.changes)
         config.merge_from_dict({'randomness.seed': self.run.seed})
-        if self.trial and 'indices' not in config.get('train_dataloader', {}).get('dataset', {}):
+        if self.trial:
             config.merge_from_dict({'train_dataloader.dataset.indices': 400})
         optimizer = config.optim_wrapper.optimizer
         self.settings = {
@@ -243,9 +239,8 @@ class _Job:
             'batch': config.train_dataloader.batch_size,
             'optimizer': dict(optimizer),
             'backbone': config.model.backbone.to_dict(),
+            'trial': self.trial,
         }
-        if self.trial:
-            self.settings['trial'] = True
         if not self.config.is_file():
             write_atomically(self.config, config.pretty_text)
 
@@ -266,19 +261,14 @@ class _Job:
             )  # fmt: skip
         return file
 
-    def _test(
-        self, name: str, file: Path, root: Path, *more: object, words: tuple[object, ...] = (),
-        over_images: bool = False,
-    ) -> dict[str, Any]:  # fmt: skip
+    def _test(self, name: str, weights: Path, root: Path, *words: object) -> dict[str, Any]:
         """Test; return results.json."""
         results = self.folder / name / 'results.json'
-        words = (*more, *words)
-        options = [] if '--suite' in words and 'clean' in words else ['--repeats', 1]
         limit = ['--limit', 4] if self.trial else []
         if not _complete(results):
             self.call(
-                'test.py', self.config, file, '--data-root', root, '--out', self.folder / name,
-                '--format', 'png', *options, *limit, *words,
+                'test.py', self.config, weights, '--data-root', root, '--repeats', 1,
+                '--out', self.folder / name, '--format', 'png', *limit, *words,
             )  # fmt: skip
         return json.loads(results.read_text())
 
@@ -326,10 +316,6 @@ def _with_images(results: Mapping[str, Any], metric: str) -> dict[str, list[floa
         ]
         for cell in results['cells']
     }
-
-
-def _compact(word: object) -> str:
-    return str(word).replace(' ', '')
 
 
 def code_version() -> str:

@@ -25,7 +25,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def _end_with_parent() -> None:
-    """Ask Linux for a SIGTERM when the study dies, be it by kill -9: the tool then saves and ends."""
+    """Ask Linux for a SIGTERM when the study dies, if by kill -9: the tool then saves and ends."""
     if sys.platform == 'linux':
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
