@@ -135,6 +135,13 @@ def test_results_of_a_trial_are_not_mixed_with_the_study(tmp_path):
         Records(file, {'trial': False})
 
 
+def test_two_studies_may_write_one_file(tmp_path):
+    one, other = (Records(tmp_path / 'study.json', {}) for _ in range(2))
+    one.add('cifar/cb/0', record(1))
+    other.add('cifar/cb/1', record(2))
+    assert sorted(Records(tmp_path / 'study.json', {}).runs) == ['cifar/cb/0', 'cifar/cb/1']
+
+
 @pytest.fixture(scope='module')
 def shared_folder(tmp_path_factory):
     """CIFAR-10's archive and CamVid's folders, of three images each; weights that nobody reads."""
