@@ -2,7 +2,8 @@
 
 Images of 800 x 1344, which is what 800 x 1333 is padded to: 4,200 patches. Random weights, with a
 classifier that takes every box for an object, so that 100 boxes reach the mask head; in training
-60 objects an image. One image, also in training steps; in turns, on one thread, in CPU time.
+128 objects, so that 512 boxes and 128 masks are trained. One image, also in training steps; in
+turns, on one thread, in CPU time.
   ours         ViTCB with CB, pyramid, mmdet's FPN and heads (configs/mask_rcnn_vit_*_cb.py)
   mmdet        timm's ViT by mmseg's TIMMBackbone, mmseg's Feature2Pyramid, the same heads
   torchvision  its MaskRCNN and FPN on timm's ViT with the layers of our pyramid; its numbers of
