@@ -57,7 +57,7 @@ test: env
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(DIST)
 
 # These train for hours on real data: see their --help.
-STUDIES := $(addprefix benchmarks/,camvid_study.py coco_check.py mutation.py pipeline.py)
+STUDIES := $(addprefix benchmarks/,attacks.py coco_check.py mutation.py study.py sweep_parts.py)
 
 bench: env
 	@for file in $(filter-out $(STUDIES),$(wildcard benchmarks/*.py)); do \

@@ -27,9 +27,9 @@ LIST = REPO / 'cb_mm' / 'config' / 'restricted' / 'allowed_types.txt'
 #: Calls that could run, unpickle, import or delete what they are given, by their last names.
 CALLS = {
     'OmegaConf', 'Popen', '__import__', 'check_call', 'check_output', 'compile', 'eval', 'exec',
-    'from_pretrained', 'get_object_from_string', 'import_module', 'import_modules_from_strings',
-    'instantiate_from_config', 'joblib', 'load_module', 'loads', 'popen', 'rmtree', 'run_path',
-    'spawn', 'startfile', 'system', 'unlink', 'unsafe_load',
+    'from_pretrained', 'fromfile', 'get_object_from_string', 'import_module',
+    'import_modules_from_strings', 'instantiate_from_config', 'joblib', 'load_module', 'loads',
+    'popen', 'rmtree', 'run_path', 'spawn', 'startfile', 'system', 'unlink', 'unsafe_load',
 }  # fmt: skip
 #: Calls that write where an option may say.
 WRITES = {
@@ -68,6 +68,8 @@ REVIEWED = {
     'mmdet.evaluation.metrics.semseg_metric.SemSegMetric': 'output_dir must be inside',
     'mmdet.evaluation.metrics.youtube_vis_metric.YouTubeVISMetric': 'outfile_prefix must be inside',
     'mmdet.models.dense_heads.atss_vlfusion_head.VLFusionModule': 'takes names on the Hub only',
+    'mmdet.models.detectors.kd_one_stage.KnowledgeDistillationSingleStageDetector':
+    "reads its teacher's config, which is then read as a safe one",
     'mmdet.models.language_models.bert.BertEncoder': 'takes names on the Hub, and nothing else',
     'mmdet.models.language_models.bert.BertModel': 'takes names on the Hub, and nothing else',
     'mmdet.models.task_modules.tracking.camera_motion_compensation.CameraMotionCompensation':

@@ -108,7 +108,7 @@ def time_parts(folder: Path) -> dict:
         config.test_dataloader.num_workers = 0  # one after another, to be timed apart
         tester = ModelUnderTest(config, folder / 'demo.pth', cache_bytes=1 << 31)
         spent = {'model': 0.0}
-        predict = tester._predict
+        predict = tester.predict
 
         def timed(batch):
             started = time.perf_counter()
@@ -116,7 +116,7 @@ def time_parts(folder: Path) -> dict:
             spent['model'] += time.perf_counter() - started
             return outputs
 
-        tester._predict = timed
+        tester.predict = timed
         job = Job(next(c for c in SUITES['table9'] if c.key == 'gaussian_noise=5'))
         for name in ('first', 'later'):
             spent['model'], started = 0.0, time.perf_counter()

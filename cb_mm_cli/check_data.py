@@ -24,7 +24,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from .options import in_options, tool_parser
+from .options import add_safe_config, in_options, tool_parser
 
 SPLITS = {
     'ade20k': ('training', 'validation'),
@@ -59,6 +59,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         '--examples', type=int, default=5, metavar='N', help='shown per kind of finding (5)'
     )
     parser.add_argument('--workers', type=int, metavar='N', help='threads (one per processor)')
+    add_safe_config(parser)
     args = parser.parse_args(argv)
     if args.dataset is None and os.path.isdir(args.target):
         parser.error('--dataset is missing: a folder needs the name of its layout')
@@ -84,7 +85,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parse(argv)
     from tqdm import tqdm
 
-    from cb_mm.config import load_config, set_data_root
+    from cb_mm.config import load_config, restricted, set_data_root
     from cb_mm.datasets.checks.configured import check_config
     from cb_mm.datasets.checks.registry import check
     from cb_mm.errors import exit_code
@@ -114,4 +115,5 @@ def main(argv: list[str] | None = None) -> int:
             report.write_json(args.json)
             print(f'everything is in {args.json}')
 
-    return exit_code(job, in_options) or (0 if usable else 1)
+    with restricted.only_data(args.safe_config):
+        return exit_code(job, in_options) or (0 if usable else 1)

@@ -17,11 +17,15 @@ import time
 from pathlib import Path
 from typing import Any
 
+from mmengine.config import Config
+
 from cb_mm.config import restricted as safe_config
 from cb_mm.config.loading import apply_schedule, load_config
 from cb_mm.errors import UserError
 
 SECONDS = 20
+#: As others read a config that was dumped: as a program.
+read_program = Config.fromfile
 
 
 class Evil:
@@ -56,6 +60,8 @@ def lay_out(folder: Path) -> None:
         (folder / f'twice_{i}.py').write_text(f'_base_ = [{base!r}, {base!r}]\n')
     (folder / 'twice_15.py').write_text('')
     os.mkfifo(folder / 'pipe.py')
+    os.mkfifo(folder / 'pipe.json')
+    (folder / 'zero.json').symlink_to('/dev/zero')
     (folder / 'folder.py').mkdir()
     (folder / 'zero.py').symlink_to('/dev/zero')
     (folder / 'bytes.py').write_bytes(bytes(range(256)) * 100)
@@ -65,13 +71,14 @@ def lay_out(folder: Path) -> None:
 
 def use(content: Any, config: Any) -> None:
     """Build what the config names, read a file with it, and dump it as mmengine does."""
-    from mmengine.config import Config
-    from mmengine.registry import DATASETS, HOOKS, TASK_UTILS, TRANSFORMS, VISBACKENDS
+    from mmengine.registry import DATASETS, HOOKS, MODELS, TASK_UTILS, TRANSFORMS, VISBACKENDS
 
     for one in content.get('pipeline', ()):
         TRANSFORMS.build(one)(dict(img_path='image.nii'))
     if 'task' in content:
         TASK_UTILS.build(content['task'])
+    if 'detector' in content:
+        MODELS.build(content['detector'])
     if 'dataset' in content:
         DATASETS.build(dict(content['dataset'], pipeline=[], lazy_init=False))
     if 'backend' in content:
@@ -85,7 +92,7 @@ def use(content: Any, config: Any) -> None:
 
         torch.compile(lambda x: (2 * x).sin(), **config.compile.to_dict())(torch.ones(8))
     config.dump('dumped.py')
-    again = Config.fromfile('dumped.py')
+    again = read_program('dumped.py')
     if 'later' in again:
         HOOKS.get(again.later.type)(again.later._args)
 

@@ -29,6 +29,10 @@ KNOWN = {
     'proposals': "dataset = dict(type='mmdet.CocoDataset', data_root='.', ann_file='empty.json', "
     "data_prefix=dict(img='.'), proposal_file='evil.pkl')",
     'type': f'hook = dict(type="builtins.exec", _args="{TOUCH}")',
+    'config of a teacher': "detector = dict(type='mmdet.KnowledgeDistillationSingleStageDetector', "
+    "teacher_config='evil.py', backbone=dict(type='mmdet.ResNet', depth=18), "
+    "neck=dict(type='mmdet.FPN', in_channels=[64], out_channels=8, num_outs=1), "
+    "bbox_head=dict(type='mmdet.RetinaHead', num_classes=1, in_channels=8))",
     'YAML': "dataset = dict(type='mmdet.CrowdHumanDataset', data_root='.', ann_file='a.odgt', "
     "extra_ann_file='evil.yaml')",
     # The program is in the default value of a variable of the shell, which mmengine fills in when
@@ -164,6 +168,21 @@ BOMBS = {
     'strings in a row': 'x = ' + '"a" ' * 200_000,
     'f-strings inside': "x = f'{1:{2:{3}}}'",
     'width': "x = f'{1:1000000000}'",
+}
+
+_COCO = "dataset = dict(type='mmdet.CocoDataset', data_root='', data_prefix=dict(img='.'), "
+#: Files that never end or never begin, and folders without end.
+ENDLESS = {
+    'annotations in a pipe': _COCO + "ann_file='pipe.json')",
+    'annotations in a device': _COCO + "ann_file='/dev/zero')",
+    'annotations in a link to a device': _COCO + "ann_file='zero.json')",
+    'annotations in the memory of a process': _COCO + "ann_file='/proc/self/mem')",
+    'classes in a pipe': _COCO + "ann_file='empty.json', metainfo=dict(classes='pipe.json'))",
+    'proposals in a pipe': _COCO + "ann_file='empty.json', proposal_file='pipe.json')",
+    'images of the whole machine': "dataset = dict(type='mmseg.ADE20KDataset', data_root='/', "
+    "data_prefix=dict(img_path='', seg_map_path=''))",
+    'images of processes': "dataset = dict(type='mmseg.ADE20KDataset', data_root='/dev/../proc', "
+    "data_prefix=dict(img_path='self', seg_map_path='self'))",
 }
 
 #: Data that would do harm in the hands of those who get it.
@@ -321,6 +340,10 @@ OPTIONS = {
         "train_dataloader = dict(collate_fn=dict(type='builtins.eval'))",
         "train_dataloader = dict(worker_init_fn=dict(type='builtins.exec'))",
         "train_dataloader = dict(sampler=dict(type='os.system'))",
+        'train_dataloader = dict(num_workers=100_000)',
+        'val_dataloader = dict(num_workers=1e6)',
+        'train_dataloader = dict(num_workers=1, prefetch_factor=10**12)',
+        "schedules = dict(short={'train_dataloader.num_workers': 100_000})",
         "train_dataloader = dict(batch_sampler=dict(type='mmengine.os.system'))",
         "model_wrapper_cfg = dict(type='MMFullyShardedDataParallel', auto_wrap_policy='x')",
         "custom_hooks = [dict(type='ReplayHook', priority=dict(type='os.system'))]",

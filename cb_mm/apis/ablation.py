@@ -13,6 +13,7 @@ from typing import Any
 
 from mmengine.config import Config
 
+from ..config import restricted
 from ..config.loading import load_config
 from ..config.recipes import recipe_file
 from ..engine.hooks.checkpoint import checkpoints_in
@@ -148,15 +149,15 @@ def run_ablation(
     folder = Path(work_dir or Path('work_dirs') / f'ablation_{name}')
     done: list[RowResult] = []
     for row in wanted:
-        done.append(
-            _run_row(
+        with restricted.only_data(bool(options.get('safe_config'))):
+            result = _run_row(
                 row,
                 folder / row.folder,
                 config,
                 list(cfg_options),
                 dict(options, data_root=data_root, iters=iters, epochs=epochs, verbose=verbose),
             )
-        )
+        done.append(result)
         report = AblationReport(name, ablation.title, ablation.reading, done)
         report.save(folder)
         if verbose:

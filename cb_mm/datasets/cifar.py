@@ -1,11 +1,11 @@
-"""CIFAR-100 from its archive, or from folders of images."""
+"""CIFAR-10 and CIFAR-100 from their archives, or from folders of images."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from mmengine.registry import DATASETS
-from mmpretrain.datasets import CIFAR100
+from mmpretrain.datasets import CIFAR10, CIFAR100
 
 from ..errors import UserError
 from ..fileio.images import read_image
@@ -13,10 +13,10 @@ from .class_labels import class_names, labels_of
 
 
 @DATASETS.register_module()
-class CIFAR100Images(CIFAR100):
-    """mmpretrain's CIFAR-100 that never downloads by itself and also reads folders.
+class CIFAR10Images(CIFAR10):
+    """mmpretrain's CIFAR-10 that never downloads by itself and also reads folders.
 
-    ``data_root`` holds either ``cifar-100-python``, the unpacked archive of the Python version
+    ``data_root`` holds either ``cifar-10-batches-py``, the unpacked archive of the Python version
     (mmpretrain compares its checksums before it opens it), or the same images as files in
     ``train/CLASS/`` and ``test/CLASS/``. Images are RGB, in memory: 180 MB for all.
     """
@@ -28,7 +28,8 @@ class CIFAR100Images(CIFAR100):
             self.download = False
             if not self._check_integrity():
                 raise UserError(
-                    f'{root / self.base_folder} is not the complete Python version of CIFAR-100. '
+                    f'{root / self.base_folder} is not the complete Python version of '
+                    f'{self.filename.removesuffix("-python.tar.gz").upper()}. '
                     f'Unpack {self.filename} again.'
                 )
             return super().load_data_list()
@@ -51,3 +52,8 @@ class CIFAR100Images(CIFAR100):
     @staticmethod
     def _is_image(file: Path) -> bool:
         return file.suffix.lower() in ('.png', '.jpg', '.jpeg', '.bmp')
+
+
+@DATASETS.register_module()
+class CIFAR100Images(CIFAR10Images, CIFAR100):
+    """CIFAR-100 in the same way; its archive's folder is ``cifar-100-python``."""

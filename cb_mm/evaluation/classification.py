@@ -9,7 +9,7 @@ from ..compat.mmpretrain import open_mmpretrain
 
 open_mmpretrain()
 
-from ..datasets.cifar import CIFAR100Images  # noqa: E402  (mmpretrain must be open by now)
+from ..datasets.cifar import CIFAR10Images, CIFAR100Images  # noqa: E402  (mmpretrain must be open by now)
 from ..datasets.class_folders import ClassFolders  # noqa: E402
 from ..datasets.samplers.repeated_augmentation import ReplayRepeatSampler  # noqa: E402
 from ..models.distillation import DistilledClassifier, DistilledClsHead  # noqa: E402
@@ -17,6 +17,7 @@ from .label_set_accuracy import LabelSetAccuracy  # noqa: E402
 from .validation_loss import ValidationLoss  # noqa: E402
 
 __all__ = [
+    'CIFAR10Images',
     'CIFAR100Images',
     'ClassFolders',
     'DistilledClassifier',

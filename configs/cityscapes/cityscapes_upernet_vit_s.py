@@ -14,6 +14,7 @@ _base_ = [
 ]
 
 model = dict(
+    type='SlidingEncoderDecoder',  # mmseg's, with cheaper windows in testing
     data_preprocessor=dict(size=(512, 1024)),
     decode_head=dict(num_classes=19),
     auxiliary_head=dict(num_classes=19),

@@ -316,6 +316,12 @@ TOOLS = {
     'export_onnx.py': ['mine.py', 'none.pth', '--out', 'x.onnx'],
     'analyze_attention.py': ['mine.py', 'none.pth', 'none.png'],
     'visualize_attention.py': ['mine.py', 'none.pth', 'none.png'],
+    'softmax_gradient.py': ['mine.py', 'none.pth', 'none.png'],
+    'predict.py': ['mine.py', 'none.pth', 'none.png'],
+    'check_data.py': ['mine.py'],
+    'corrupt.py': ['--dataset', 'mine.py', '--suite', 'table9', '--out', 'copy'],
+    'ablation.py': ['table1', '--config', 'mine.py'],
+    'share.py': ['push', 'mine.py', 'none.pth', 'shared'],
 }
 
 

@@ -16,10 +16,13 @@ JOB = REPO / 'tests' / 'hostile_config_job.py'
 GENERATED = hostile_configs.generated(seed=20, number=200)
 CASES = {
     **hostile_configs.KNOWN, **hostile_configs.BOMBS, **hostile_configs.OPTIONS, **GENERATED,
+    **hostile_configs.ENDLESS,
 }  # fmt: skip
 #: Reading goes on to a file that is then refused, or the text is empty and harmless.
 NOT_AT_ONCE = {
+    **dict.fromkeys(hostile_configs.ENDLESS, 'refused later'),
     'proposals': 'refused later',
+    'config of a teacher': 'refused later',
     'compiler in a schedule': 'refused later',
     'form feeds': 'used',
 }

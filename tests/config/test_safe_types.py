@@ -111,6 +111,7 @@ def test_the_search_finds_what_the_refused_types_do():
         'OpenImagesChallengeDataset': 'np.load',
         'CameraMotionCompensation': 'eval',
         'RFSearchHook': 'eval',
+        'KnowledgeDistillationSingleStageDetector': 'Config.fromfile',
         'ReportVQA': 'mmengine.dump',
         'TIMMBackbone': 'timm.create_model',
         'DetVisualizationHook': 'mkdir_or_exist',

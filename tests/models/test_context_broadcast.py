@@ -52,6 +52,8 @@ def formula(kind: str, module: nn.Module, x: torch.Tensor, skip: int = 0) -> tor
             rows.append((xi + mean) / 2)
         elif kind == 'cb_s':
             rows.append(xi + module.scale * mean)
+        elif kind == 'cb_blend':
+            rows.append((1 - module.scale) * xi + module.scale * mean)
         elif kind == 'cb_gate':
             rows.append(xi * (x0 + 1))
         elif kind == 'cb_hybrid':
@@ -130,6 +132,7 @@ def test_parameters():
     assert counts == {
         'cb': 0,
         'cb_s': 384,
+        'cb_blend': 1,
         'cb_gate': 0,
         'cb_hybrid': 0,
         'se': 2 * 384 * 24 + 24 + 384,
@@ -138,9 +141,12 @@ def test_parameters():
 
 def test_scale_starts_where_it_is_told():
     x = tokens(2, 9, WIDTH)
-    assert torch.equal(build_broadcast('cb_s', WIDTH)(x), x)
+    for kind in ('cb_s', 'cb_blend'):
+        assert torch.equal(build_broadcast(kind, WIDTH)(x), x)
     module = build_broadcast('cb_s', WIDTH, scale_init=0.5)
     torch.testing.assert_close(module(x), x + 0.5 * x.mean(1, keepdim=True))
+    half = build_broadcast('cb_blend', WIDTH, scale_init=0.5)
+    torch.testing.assert_close(half(x), build_broadcast('cb', WIDTH)(x))
 
 
 @pytest.mark.parametrize('position', POSITIONS)
@@ -207,8 +213,8 @@ def test_layers(layers, depth, expected):
 
 @pytest.mark.parametrize('kind', BROADCASTS)
 def test_layers_by_default_are_those_of_the_variant(kind):
-    """CB_S is in all layers, our reading of its 0.02 % of parameters; the others in the upper."""
-    expected = tuple(range(4)) if kind == 'cb_s' else (2, 3)
+    """CB_S is in all layers, our reading of its 0.02 % of parameters, and so is cb_blend."""
+    expected = tuple(range(4)) if kind in ('cb_s', 'cb_blend') else (2, 3)
     arch = dict(depth=4, embed_dim=16, num_heads=2, patch_size=16, img_size=32)
     options = dict(broadcast=kind, out_indices=(3,), pyramid=False)
     assert ViTCB(arch, **options).broadcast_layers == expected

@@ -7,6 +7,7 @@ from torch import nn
 
 from cb_mm.errors import UserError
 from cb_mm.models import FeaturePyramid, ViTCB
+from cb_mm.models.necks.doubling import Doubling
 
 WIDTH = 12
 
@@ -84,3 +85,32 @@ def test_keys_have_their_own_prefix():
     extra = set(whole.state_dict()) - set(plain.state_dict())
     assert extra
     assert all(key.startswith('pyramid.') for key in extra)
+
+
+@pytest.mark.parametrize('size', [(6, 8), (1, 1), (5, 3)])
+@pytest.mark.parametrize('memory_format', [torch.contiguous_format, torch.channels_last])
+def test_doubling_is_a_transposed_convolution(size, memory_format):
+    torch.manual_seed(0)
+    fast = Doubling(WIDTH, 7).double()
+    slow = nn.ConvTranspose2d(WIDTH, 7, kernel_size=2, stride=2).double()
+    slow.load_state_dict(fast.state_dict())
+    x = torch.randn(2, WIDTH, *size, dtype=torch.float64).to(memory_format=memory_format)
+    weights = torch.randn(2, 7, 2 * size[0], 2 * size[1], dtype=torch.float64)
+    found = []
+    for module in (fast, slow):
+        leaf = x.clone().requires_grad_()
+        out = module(leaf)
+        (out * weights).sum().backward()
+        found.append([out.detach(), leaf.grad, module.weight.grad, module.bias.grad])
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
+
+
+def test_doubling_leaves_half_precision_and_tracing_to_torch():
+    torch.manual_seed(0)
+    doubling = Doubling(WIDTH, WIDTH)
+    x = torch.randn(1, WIDTH, 3, 4)
+    with torch.autocast('cpu', torch.bfloat16):
+        assert doubling(x).dtype == torch.bfloat16
+    assert doubling(x).is_contiguous(memory_format=torch.channels_last)
+    assert 'addmm' not in str(torch.jit.trace(doubling, x).inlined_graph)

@@ -140,6 +140,8 @@ def formula(kind: str, x: torch.Tensor, module: torch.nn.Module) -> torch.Tensor
         return (x + mean) / 2
     if kind == 'cb_s':
         return x + module.scale * mean
+    if kind == 'cb_blend':
+        return (1 - module.scale) * x + module.scale * mean
     if kind == 'cb_gate':
         return x * (x[:, :1] + 1)
     if kind == 'cb_hybrid':

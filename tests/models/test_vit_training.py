@@ -70,7 +70,7 @@ AUTOCAST = """
 import torch
 from cb_mm.models import ViTCB
 
-for kind in (None, 'cb', 'cb_s', 'cb_gate', 'cb_hybrid', 'se'):
+for kind in (None, 'cb', 'cb_s', 'cb_blend', 'cb_gate', 'cb_hybrid', 'se'):
     torch.manual_seed(0)
     model = ViTCB(dict(embed_dim=48, depth=4, num_heads=3), broadcast=kind, img_size=64,
                   out_indices=(0, 1, 2, 3))

@@ -28,13 +28,18 @@ from .files import Reader
 __all__ = ['check', 'disable', 'enable', 'enabled', 'load', 'only_data', 'read']
 _on = False
 _by_import_path = registry_module.get_object_from_string
+_from_file = vars(Config)['fromfile']
 
 
 def enable() -> None:
-    """Let this process read safe configs only from now on, and build nothing by import path."""
+    """Let this process read safe configs only from now on, and build nothing by import path.
+
+    That includes configs that the classes of a config read, such as a detector's teacher's.
+    """
     global _on
     _on = True
     registry_module.get_object_from_string = lambda name: None
+    Config.fromfile = staticmethod(lambda filename, *_, **__: load(Path(filename)))
     readers.install()
 
 
@@ -43,6 +48,7 @@ def disable() -> None:
     global _on
     _on = False
     registry_module.get_object_from_string = _by_import_path
+    Config.fromfile = _from_file
     readers.uninstall()
 
 

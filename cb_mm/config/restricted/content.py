@@ -191,6 +191,14 @@ def _pattern(pattern: re.Pattern[str], what: str) -> Callable[[Any], None]:
     return check
 
 
+def _at_most(most: int) -> Callable[[Any], None]:
+    def check(value: Any) -> None:
+        if not isinstance(value, int) or value > most:
+            raise _Wrong(f'is "{show(value)}"; a safe config may have {most}.')
+
+    return check
+
+
 def _refused(reason: str) -> Callable[[Any], None]:
     def check(value: Any) -> None:
         if value not in (False, '', [], {}):
@@ -228,6 +236,8 @@ _RULES: dict[str, Callable[[Any], None]] = {
     'mean_pattern': _refused('a pattern can take forever'),
     # mmpretrain evaluates it, for every transform of torchvision.
     'dtype': _pattern(re.compile(r'(torch\.)?[a-z]+\d*'), 'a type of numbers'),
+    'num_workers': _at_most(128),  # processes, which would take the machine down
+    'prefetch_factor': _at_most(64),  # batches that wait in memory
     'filename_tmpl': _pattern(_FILE_TEMPLATE, 'a name with one number in it'),
     **dict.fromkeys(('name_or_path', 'pretrained_model_name_or_path', 'tokenizer_name',
                      'lang_model_name', 'model_style'), _hub_name),

@@ -1,16 +1,20 @@
-"""mmengine's reading of files by their endings, without what could run code.
+"""mmengine's reading of files, without what could run code, wait for ever or never end.
 
 ``mmengine.load('x.pkl')`` unpickles, and ``mmengine.load('x.yaml')`` builds whatever Python object
 the file names. Such file names in a safe config are refused; this catches those that data sets
-build.
+build. Pipes wait for a writer, and devices such as ``/dev/zero`` have no end.
 """
 
 from __future__ import annotations
 
+import functools
+import os
+import stat
+from collections.abc import Callable
 from typing import Any
 
 import yaml
-from mmengine.fileio import handlers
+from mmengine.fileio import LocalBackend, handlers
 from mmengine.fileio.handlers import PickleHandler, YamlHandler
 
 from ...errors import UserError
@@ -46,8 +50,49 @@ class PlainYaml(YamlHandler):
             raise UserError(f'`safe_config`: a YAML file holds more than data: {first}.') from error
 
 
+def _require_file(path: Any) -> None:
+    """Refuse pipes, devices, and what the system shows as files; others fail when opened."""
+    try:
+        kind = os.stat(path).st_mode
+    except (OSError, ValueError):
+        return
+    if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)) or _is_of_the_system(path):
+        raise UserError(f'`safe_config`: {path} is not a plain file.')
+
+
+def _require_folder(path: Any) -> None:
+    """Refuse to list all files of the machine, or those that the system shows of processes."""
+    if _is_of_the_system(path) or os.path.realpath(path) == os.sep:
+        raise UserError(f'`safe_config`: {path} is not a folder of data.')
+
+
+def _is_of_the_system(path: Any) -> bool:
+    return os.path.realpath(path).split(os.sep)[1:2] in (['proc'], ['sys'])
+
+
+#: Method of mmengine's backend -> what looks at the path first.
+_CHECKS: dict[str, Callable[[Any], None]] = {
+    **dict.fromkeys(('get', 'get_text', 'get_local_path'), _require_file),
+    'list_dir_or_file': _require_folder,
+}
+_unchecked = {name: vars(LocalBackend)[name] for name in _CHECKS}
+
+
+def _checked(name: str) -> Callable[..., Any]:
+    method, check = _unchecked[name], _CHECKS[name]
+
+    @functools.wraps(method)
+    def read(self: LocalBackend, path: Any, *args: Any, **kwargs: Any) -> Any:
+        check(path)
+        return method(self, path, *args, **kwargs)
+
+    return read
+
+
 def install() -> None:
-    """Let mmengine refuse pickles, and read YAML as data."""
+    """Let mmengine refuse pickles, pipes and devices, and read YAML as data."""
+    for name in _CHECKS:
+        setattr(LocalBackend, name, _checked(name))
     if not _before:
         _before.update(_FILE_HANDLERS)
         pickles, data = RefusingPickles(), PlainYaml()
@@ -56,5 +101,7 @@ def install() -> None:
 
 def uninstall() -> None:
     """Undo `install`."""
+    for name, method in _unchecked.items():
+        setattr(LocalBackend, name, method)
     _FILE_HANDLERS.update(_before)
     _before.clear()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+import math
 
 import cv2
 import numpy as np
@@ -12,6 +12,7 @@ from ..registry import corruption
 # OpenCV switches from summing to Fourier transforms at kernels of 130 taps. Summing is much faster
 # for mostly empty kernels, so they are cut into pieces below that size.
 _SUMMED_AREA = 121
+_STRIP = 1 << 16  # values that are worked on at a time, so that they stay in the cache
 
 
 def gaussian_kernel(sigma: float, truncate: float = 4.0) -> np.ndarray:
@@ -35,6 +36,34 @@ def smooth(
     along_y, along_x = sigma if isinstance(sigma, tuple) else (sigma, sigma)
     kernels = [gaussian_kernel(s, truncate).astype(np.float32) for s in (along_x, along_y)]
     return cv2.sepFilter2D(image, -1, *kernels, borderType=border)
+
+
+def smooth_widely(fields: np.ndarray, sigma: float, truncate: float) -> np.ndarray:
+    """Convolve fields (N x H x W) with a wide Gaussian; beyond their borders they are mirrored.
+
+    A mirrored field is a sum of cosines, and only the few that a wide Gaussian lets through are
+    computed. White noise comes out within 0.5 % (root mean square) of the convolution, in a third
+    of its time at 20 pixels and a hundredth at 170. The sums are in float64: the number of threads
+    of the matrix product then makes no difference that anyone could see.
+    """
+    (along_y, kept_y), (along_x, kept_x) = (
+        _passing_waves(size, sigma, truncate) for size in fields.shape[1:]
+    )
+    waves = along_y @ fields @ along_x.T
+    waves *= np.outer(kept_y, kept_x)
+    return along_y.T @ waves @ along_x
+
+
+def _passing_waves(size: int, sigma: float, truncate: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return the cosines that a Gaussian lets through (K x size, orthonormal), and their shares."""
+    count = min(size, int(6 * size / (np.pi * sigma)) + 2)  # beyond them, less than exp(-6**2 / 2)
+    pace = np.pi / size * np.arange(count)
+    kernel = gaussian_kernel(sigma, truncate)
+    radius = kernel.size // 2
+    shares = np.cos(np.outer(pace, np.arange(-radius, radius + 1))) @ kernel
+    cosines = np.sqrt(2 / size) * np.cos(np.outer(pace, np.arange(size) + 0.5))
+    cosines[0] = np.sqrt(1 / size)
+    return cosines, shares
 
 
 def streak(image: np.ndarray, sigma: float, length: int, angle: float) -> np.ndarray:
@@ -106,22 +135,50 @@ def defocus_blur(
     image: np.ndarray, level: float, rng: np.random.Generator | None = None
 ) -> np.ndarray:
     """Defocus the lens: average over a disk of radius ``level``, its rim softened above 3."""
-    rows = np.arange(int(level) + 1)
-    halves = np.floor(np.sqrt(level**2 - rows**2)).astype(int)  # half width of the disk, row by row
-    total, box = np.zeros(image.shape, np.float32), np.empty(image.shape, np.float32)
-    # A disk is a stack of boxes: the columns that are new at each width reach ``tall`` rows up and
-    # down. A box costs the same at any size, the disk as a kernel would cost its area.
-    for inner, outer in pairwise([-1, *sorted(set(halves.tolist()))]):
-        tall = int(rows[halves >= outer].max())
-        for half, combine in ((outer, cv2.add), (inner, cv2.subtract)):
-            if half >= 0:
-                size = 2 * half + 1, 2 * tall + 1
-                cv2.boxFilter(image, cv2.CV_32F, size, dst=box, normalize=False)
-                combine(total, box, dst=total)
-    total /= float((2 * halves + 1).sum() * 2 - (2 * halves[0] + 1))
-    if level > 3:
-        total = smooth(total, 0.5, truncate=2, border=cv2.BORDER_REFLECT_101)
-    return cv2.convertScaleAbs(total)
+    distances = np.arange(int(level) + 1)
+    halves = np.floor(np.sqrt(level**2 - distances**2)).astype(int)  # half height, from the middle
+    area = np.float32((2 * halves + 1).sum() * 2 - (2 * halves[0] + 1))
+    rim = int(level > 3)
+    margin = int(level) + rim
+    padded = cv2.copyMakeBorder(image, *[margin] * 4, cv2.BORDER_REFLECT_101).astype(np.uint16)
+    result = np.empty_like(image)
+    rows = max(1, _STRIP // image[0].size)
+    for top in range(0, len(image), rows):
+        mean = _disk_sums(padded[top : top + rows + 2 * margin], halves.tolist())
+        mean /= area
+        if rim:
+            mean = smooth(mean, 0.5, truncate=2)[1:-1, 1:-1]
+        cv2.convertScaleAbs(mean, dst=result[top : top + rows])
+    return result
+
+
+def _disk_sums(image: np.ndarray, halves: list[int]) -> np.ndarray:
+    """Add up a disk around each pixel but those of the margin, which is a radius wide (float32).
+
+    Args:
+        image: H x W x 3, uint16 of at most 255.
+        halves: how far the disk reaches up and down, by the distance from its middle column.
+    """
+    radius = len(halves) - 1
+    height, width = (side - 2 * radius for side in image.shape[:2])
+    # Sums over columns of the disk, from the lowest at its rim to the highest in its middle.
+    column = image[radius : radius + height].copy()
+    shape = (height, width, image.shape[2])
+    part, total = np.zeros(shape, np.uint16), np.zeros(shape, np.float32)
+    reached = summed = 0
+    for distance in range(radius, -1, -1):
+        for offset in range(reached + 1, halves[distance] + 1):
+            column += image[radius + offset : radius + offset + height]
+            column += image[radius - offset : radius - offset + height]
+        reached = halves[distance]
+        for left in sorted({radius - distance, radius + distance}):
+            if summed + 2 * reached + 1 > 65535 // 255:  # the next could exceed 16 bits
+                total += part.astype(np.float32)
+                part[:] = summed = 0
+            part += column[:, left : left + width]
+            summed += 2 * reached + 1
+    total += part.astype(np.float32)
+    return total
 
 
 @corruption(
@@ -185,34 +242,57 @@ _GLASS = ((0.7, 1, 2), (0.9, 2, 1), (1.0, 2, 3), (1.1, 3, 2), (1.5, 4, 2))
 def glass_blur(image: np.ndarray, level: float, rng: np.random.Generator) -> np.ndarray:
     """Look through frosted glass: blur, take each pixel from a random neighbour, blur again."""
     sigma, reach, rounds = _GLASS[int(level) - 1]
-    height, width = image.shape[:2]
-    places: np.ndarray = np.arange(height * width, dtype=np.int32)
+    # As one number, the three channels of a pixel move together.
+    pixels = cv2.cvtColor(smooth(image, sigma), cv2.COLOR_RGB2RGBA).view(np.uint32)[..., 0]
     for _ in range(rounds):
-        places = places.take(_jumble(height, width, reach, rng))
-    pixels = smooth(image, sigma).reshape(-1, 3)
-    return smooth(pixels.take(places, axis=0).reshape(image.shape), sigma)
+        _jumble(pixels, reach, rng)
+    channels = pixels[..., None].view(np.uint8)
+    return smooth(cv2.cvtColor(channels, cv2.COLOR_RGBA2RGB), sigma)
 
 
-def _jumble(height: int, width: int, reach: int, rng: np.random.Generator) -> np.ndarray:
-    """Return where each pixel comes from after one round of jumbling (flat indices).
+def _jumble(pixels: np.ndarray, reach: int, rng: np.random.Generator) -> None:
+    """Take each pixel (H x W) from a random place at most ``reach`` away, in place.
 
-    ImageNet-C walks from the last pixel to the first and overwrites each with a pixel at most
-    ``reach`` away. A pixel it takes from further on has been overwritten already, so its origin is
-    the origin of that one: a chain, followed here for all pixels at once by doubling the stride.
+    ImageNet-C walks from the last pixel to the first and overwrites each. What it takes from below,
+    or from further right in the same row, has been overwritten already. So rows are taken whole,
+    from the last to the first, and a pixel that takes from its right takes from where that one did.
     """
-    source: np.ndarray = np.zeros((height, width), np.int32)
+    height, width = pixels.shape
     # The walk leaves a margin, so that no pixel is taken from outside.
-    walked = source[reach + 1 : height - reach + 1, reach + 1 : width - reach + 1]
-    steps = np.arange(-reach, reach, dtype=np.int32)
-    moves = np.add.outer(width * steps, steps).ravel()
-    walked[:] = moves.take(rng.integers(moves.size, size=walked.shape, dtype=np.uint8))
-    source = source.ravel()
-    is_open = source > 0
-    source += np.arange(source.size, dtype=np.int32)
-    unfinished = np.flatnonzero(is_open)
-    while unfinished.size:
-        via = source.take(unfinished)
-        ends, still = source.take(via), is_open.take(via)
-        source[unfinished], is_open[unfinished] = ends, still
-        unfinished = unfinished[still]
-    return source
+    rows, columns = height - 2 * reach, width - 2 * reach
+    if min(rows, columns) < 1:
+        return
+    side = 2 * reach
+    drawn = _small_integers(side * side, (rows, columns), rng)
+    down, right = np.divmod(np.arange(256), side)  # from the corner of the neighbourhood
+    places = cv2.LUT(drawn, (down * width + right + 1).astype(np.int32))
+    places += np.arange(columns, dtype=np.int32)
+
+    ahead = np.where(down == reach, np.maximum(right - reach, 0), 0).astype(np.uint8)
+    steps = cv2.LUT(drawn, ahead)
+    for margin in range(1, reach):  # pixels right of the walk are never overwritten
+        steps[:, -margin:][steps[:, -margin:] >= margin] = 0
+    steps, flat = steps.ravel(), places.ravel()
+    chained = np.flatnonzero(steps > 0)
+    ends = chained + steps.take(chained)
+    going = np.flatnonzero(steps.take(ends) > 0)
+    while going.size:
+        ends[going] += steps.take(ends[going])
+        going = going[steps.take(ends[going]) > 0]
+    flat[chained] = flat.take(ends)
+
+    state, taken = pixels.ravel(), np.empty(columns, pixels.dtype)
+    for row in range(rows - 1, -1, -1):
+        neighbourhood = state[(row + 1) * width :]
+        neighbourhood.take(places[row], out=taken, mode='clip')  # all are inside: nothing to clip
+        pixels[row + reach + 1, reach + 1 : reach + 1 + columns] = taken
+
+
+def _small_integers(below: int, shape: tuple[int, int], rng: np.random.Generator) -> np.ndarray:
+    """Return what ``rng.integers(below, size=shape, dtype=np.uint8)`` does, from fewer steps."""
+    if 256 % below:
+        return rng.integers(below, size=shape, dtype=np.uint8)
+    # numpy scales the bytes of 32-bit words. Without a remainder it rejects none of them.
+    words = rng.integers(1 << 32, size=-(-math.prod(shape) // 4), dtype=np.uint32)
+    drawn = words.astype('<u4', copy=False).view(np.uint8)[: math.prod(shape)].reshape(shape)
+    return cv2.LUT(drawn, (np.arange(256) * below >> 8).astype(np.uint8))

@@ -26,6 +26,7 @@ _SUBPIXEL_BITS = 4
 _TINT = -24, -6, 5  # ice is bluish
 _BRIGHTNESS = 85, 225
 _LIGHT = np.array([[-2, -1, 0], [-1, 0, 1], [0, 1, 2]], np.float32)  # from the upper left
+_SOFT_AND_RELIEF = 0.25 * np.pad([[np.float32(1)]], 1) + 0.15 * _LIGHT
 
 
 @corruption(
@@ -76,22 +77,23 @@ def ice_sheet(height: int, width: int, rng: np.random.Generator) -> np.ndarray:
     size = max(height, width)
     drawing = np.zeros((height, width), np.uint8)
     for glimmer in _GLIMMER:
-        lines = _grow(height, width, rng)
-        cv2.polylines(drawing, lines, False, glimmer, 1, cv2.LINE_AA, _SUBPIXEL_BITS)
+        for lines in _grow(height, width, rng):
+            cv2.polylines(drawing, list(lines), False, glimmer, 1, cv2.LINE_AA, _SUBPIXEL_BITS)
     crystal = drawing.astype(np.float32)
-    soft = smooth(crystal, 0.0015 * size)
-    relief = cv2.filter2D(soft, -1, _LIGHT)
-    haze = cloud(height, width, 1.4, rng)
-    ice = 0.22 * crystal + 0.25 * soft + 0.15 * relief + 60 * haze
-    ice += rng.uniform(*_BRIGHTNESS) - ice.mean()
-    ice = np.maximum(ice, -min(_TINT))  # so that no tint makes it negative
+    ice = cv2.filter2D(smooth(crystal, 0.0015 * size), -1, _SOFT_AND_RELIEF)
+    ice = cv2.scaleAdd(crystal, 0.22, ice)
+    ice = cv2.scaleAdd(cloud(height, width, 1.4, rng), 60, ice)
+    ice += rng.uniform(*_BRIGHTNESS) - cv2.mean(ice)[0]
+    np.maximum(ice, -min(_TINT), out=ice)  # so that no tint makes it negative
     return cv2.merge([cv2.convertScaleAbs(ice, beta=tint) for tint in _TINT])
 
 
-def _grow(height: int, width: int, rng: np.random.Generator) -> np.ndarray:
-    """Return lines of fern-like crystals, N x 2 x 2 integers in sub-pixels (x, y).
+def _grow(height: int, width: int, rng: np.random.Generator) -> list[np.ndarray]:
+    """Return the stems, branches and twigs of fern-like crystals.
 
-    The plane is complex: a step is a number, and a turn is a product.
+    Each is N polylines of K points, N x K x 2 integers in sub-pixels (x, y): a stem with all its
+    joints, and two branches or twigs with the place they grow from in between, because the number
+    of polylines is what drawing costs. The plane is complex: a step is a number, a turn a product.
     """
     sprays = _SPRAYS if width > height else _SPRAYS[::-1]
     # One root at a random place in each cell of a grid: the window is covered, no grid is visible.
@@ -108,19 +110,21 @@ def _grow(height: int, width: int, rng: np.random.Generator) -> np.ndarray:
     along = np.arange(1, _JOINTS + 1) / _JOINTS
     heading = np.exp(1j * (angle[..., None] + bend[..., None] * along))
     joints = root[..., None] + np.cumsum(heading, axis=-1) * (length / _JOINTS)[..., None]
-    stems = np.stack([np.concatenate([root[..., None], joints[..., :-1]], -1), joints], -1)
+    stems = np.concatenate([root[..., None], joints], -1)
 
     turns = np.exp(1j * np.stack([opening, -opening], -1))
     taper = np.minimum(1.05 - along, 2 * along) * length[..., None]
     branch = 0.25 * (heading * taper)[..., None] * turns
     branch = branch * rng.uniform(0.4, 1.2, branch.shape)
-    branches = np.stack(np.broadcast_arrays(joints[..., None], joints[..., None] + branch), -1)
+    branches = np.stack([joints + branch[..., 0], joints, joints + branch[..., 1]], -1)
 
     part = np.arange(1, _TWIGS + 1) / (_TWIGS + 1)
     forks = joints[..., None, None] + branch[..., None] * part
     twig = (branch[..., None] * (0.4 * (1.1 - part)))[..., None] * turns[..., None, None, :]
-    twigs = np.stack(np.broadcast_arrays(forks[..., None], forks[..., None] + twig), -1)
+    twigs = np.stack([forks + twig[..., 0], forks, forks + twig[..., 1]], -1)
 
-    ends = np.concatenate([lines.reshape(-1, 2) for lines in (stems, branches, twigs)])
-    points = np.stack([ends.real, ends.imag], -1) * (1 << _SUBPIXEL_BITS)
-    return np.rint(points).astype(np.int32)
+    points = (lines.reshape(-1, lines.shape[-1]) for lines in (stems, branches, twigs))
+    return [
+        np.rint(np.stack([p.real, p.imag], -1) * (1 << _SUBPIXEL_BITS)).astype(np.int32)
+        for p in points
+    ]

@@ -42,7 +42,7 @@ class TimmCB(BaseModule):
 
     Args:
         model_name: Name of the model in timm, such as 'swin_tiny_patch4_window7_224'.
-        broadcast: None, 'cb', 'cb_s', 'cb_gate', 'cb_hybrid' or 'se'.
+        broadcast: None, 'cb', 'cb_s', 'cb_blend', 'cb_gate', 'cb_hybrid' or 'se'.
         layers: 'upper' half of all layers, 'all', or a list of indices. None: all for CB_S, upper
             for the others.
         skip_out_layers: No CB in the last layer before each output (as the paper does for
@@ -63,7 +63,7 @@ class TimmCB(BaseModule):
         init_cfg: ``dict(type='Pretrained', checkpoint=...)`` loads a local file, an address or the
             weights of a timm model by its name; see
             `cb_mm.checkpoints.backbone_weights.load_weights`.
-        scale_init: Initial value of CB_S's scales.
+        scale_init: Initial value of the scales of CB_S and cb_blend.
         prefix_in_mean: Whether class, distillation and register tokens take part in CB's mean.
         pyramid_norm_cfg: Norm in the pyramid; BN by default.
         model_kwargs: Further arguments for timm's model.

@@ -46,9 +46,10 @@ class ViTCB(VisionTransformer, BaseModule):
         arch: 'tiny', 'small', 'base' or 'large' (patch 16), any timm name of a ViT (DeiT, also
             distilled, AugReg, DINO, DINOv2 with registers, MAE, ...), or a dict of the arguments
             of timm's VisionTransformer.
-        broadcast: None, 'cb', 'cb_s', 'cb_gate', 'cb_hybrid' or 'se'; see `BROADCASTS`.
-        layers: 'upper' (>= depth / 2), 'all', or a list of indices. None: all for CB_S, upper for
-            the others.
+        broadcast: None, 'cb', 'cb_s', 'cb_blend', 'cb_gate', 'cb_hybrid' or 'se'; see
+            `BROADCASTS`.
+        layers: 'upper' (>= depth / 2), 'all', or a list of indices. None: all for CB_S and
+            cb_blend, upper for the others.
         position: 'end', 'mid' or 'front' of the MLP, 'attn', or 'mlp+attn'; see `place_broadcast`.
         skip_out_layers: No CB in the blocks of ``out_indices`` (as the paper does for detection).
         out_indices: Blocks whose output is returned, one map each; from 0, negative ones count
@@ -64,7 +65,7 @@ class ViTCB(VisionTransformer, BaseModule):
             parts stay in eval mode.
         init_cfg: ``dict(type='Pretrained', checkpoint=...)`` loads weights of any layout, see
             `cb_mm.checkpoints.backbone_weights.load_weights`; other kinds as in mmengine.
-        scale_init: Initial value of CB_S's scales.
+        scale_init: Initial value of the scales of CB_S and cb_blend.
         prefix_in_mean: Whether class, distillation and register tokens take part in CB's mean.
         norm_out: Apply the final norm to every map, as DINOv2's users do.
         pyramid_norm_cfg: Norm in the pyramid; BN by default.

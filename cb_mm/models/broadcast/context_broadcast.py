@@ -91,6 +91,25 @@ class ScaledContextBroadcast(ContextBroadcast):
         return x + (self.scale * self.mean(x, real)).to(x.dtype)
 
 
+class BlendBroadcast(ContextBroadcast):
+    """cb_blend, ours: ``x_i -> (1 - scale) x_i + scale * mean_j x_j`` with one learned scale.
+
+    CB is its value at 1/2. It starts at 0 unless told otherwise, so that plain weights fit as they
+    are, and training chooses how much every layer broadcasts. All layers have it by default.
+    """
+
+    default_layers = 'all'
+
+    def __init__(self, scale_init: float = 0.0, skip_tokens: int = 0) -> None:
+        super().__init__(skip_tokens)
+        self.scale = nn.Parameter(torch.full((1,), float(scale_init)))
+        self.identity_at_init = scale_init == 0
+
+    def forward(self, x: Tensor, real: Tensor | None = None) -> Tensor:  # noqa: D102
+        mean = (self.scale * self.mean(x, real)).to(x.dtype)
+        return torch.addcmul(mean, x, (1 - self.scale).to(x.dtype))
+
+
 class GateBroadcast(ContextBroadcast):
     """CB_gate: ``x_i -> x_i * (x_0 + 1)`` with the class token x_0. No parameters."""
 
@@ -129,6 +148,7 @@ class SqueezeExcite(ContextBroadcast):
 BROADCASTS: dict[str, type[ContextBroadcast]] = {
     'cb': ContextBroadcast,
     'cb_s': ScaledContextBroadcast,
+    'cb_blend': BlendBroadcast,
     'cb_gate': GateBroadcast,
     'cb_hybrid': HybridBroadcast,
     'se': SqueezeExcite,
@@ -239,7 +259,7 @@ def place_broadcast(
             layer (after the activation), 'end' its output (after the second layer and its
             dropout; before layer scale, drop path and the residual sum), 'attn' the output of
             the attention, 'mlp+attn' is 'end' and 'attn'.
-        scale_init: Initial value of CB_S's scales.
+        scale_init: Initial value of the scales of CB_S and cb_blend.
         skip_tokens: Tokens at the start of the sequence that stay out of the mean.
     """
     check_choice('position', position, POSITIONS)

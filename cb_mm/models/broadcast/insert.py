@@ -90,7 +90,8 @@ def add_context_broadcast(
 
     Args:
         model: Any torch model: from timm, torchvision, OpenMMLab, Hugging Face, or custom.
-        broadcast: 'cb', 'cb_s', 'cb_gate', 'cb_hybrid', 'se', or another of `BROADCASTS`.
+        broadcast: 'cb', 'cb_s', 'cb_blend', 'cb_gate', 'cb_hybrid', 'se', or another of
+            `BROADCASTS`.
         layers: Which of the modules found: 'upper' half, 'all', or their numbers. None: all for
             CB_S, upper for the others.
         pattern: Names of the modules, as a glob (``'blocks.*.mlp'``; a star matches dots too) or a
@@ -103,7 +104,7 @@ def add_context_broadcast(
         channels_first: None finds it by the width of the module's last layer; where the shape fits
             both ways, a convolution's map has its channels first, everything else last.
         skip_tokens: Tokens at the start that stay out of the mean but receive it.
-        scale_init: Initial value of CB_S's scales.
+        scale_init: Initial value of the scales of CB_S and cb_blend.
 
     Returns:
         What was done; ``.remove()`` undoes it.

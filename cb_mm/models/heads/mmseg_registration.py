@@ -9,7 +9,11 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-_LOCATIONS = ('cb_mm.models.heads.fast_uper_head', 'cb_mm.models.ops.upsampled_loss')
+_LOCATIONS = (
+    'cb_mm.models.heads.fast_uper_head',
+    'cb_mm.models.ops.upsampled_loss',
+    'cb_mm.models.segmentors.sliding',
+)
 
 
 def register() -> None:

@@ -8,6 +8,7 @@ from mmcv.cnn import build_norm_layer
 from torch import Tensor, nn
 
 from ...errors import UserError
+from .doubling import Doubling
 
 
 class FeaturePyramid(nn.Module):
@@ -41,7 +42,7 @@ class FeaturePyramid(nn.Module):
     @staticmethod
     def _step(width: int, scale: float, norm_cfg: dict) -> nn.Module:
         def double() -> nn.Module:
-            return nn.ConvTranspose2d(width, width, kernel_size=2, stride=2)
+            return Doubling(width, width)
 
         if scale == 4:
             norm = build_norm_layer(norm_cfg, width)[1]

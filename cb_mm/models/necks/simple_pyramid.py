@@ -11,6 +11,7 @@ from timm.layers import LayerNorm2d
 from torch import Tensor, nn
 
 from ...errors import UserError
+from .doubling import Doubling
 
 
 @MODELS.register_module()
@@ -57,14 +58,14 @@ def _level(width: int, out_channels: int, scale: float) -> nn.Sequential:
     resample: dict[float, tuple[list[nn.Module], int]] = {
         4: (
             [
-                nn.ConvTranspose2d(width, half, kernel_size=2, stride=2),
+                Doubling(width, half),
                 LayerNorm2d(half),
                 nn.GELU(),
-                nn.ConvTranspose2d(half, quarter, kernel_size=2, stride=2),
+                Doubling(half, quarter),
             ],
             quarter,
         ),
-        2: ([nn.ConvTranspose2d(width, half, kernel_size=2, stride=2)], half),
+        2: ([Doubling(width, half)], half),
         1: ([], width),
         0.5: ([nn.MaxPool2d(kernel_size=2, stride=2, ceil_mode=True)], width),
     }

@@ -26,7 +26,7 @@ class ViltCB(BaseModule):
         layers: 'all', 'upper' or numbers.
         tokens: Those that are averaged and receive the mean: 'image', 'text' or 'both'.
         padding_in_mean: Let padding count in the mean, as a plain mean over the sequence does.
-        scale_init: Initial value of CB_S's scales.
+        scale_init: Initial value of the scales of CB_S and cb_blend.
         init_cfg: ``dict(type='Pretrained', checkpoint=...)``: a folder with the files of a
             published ViLT, or its name on the Hugging Face Hub.
     """

@@ -1,0 +1,1 @@
+"""mmseg's segmentors with the same keys and outputs, and less work."""
