@@ -12,6 +12,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from mmengine.config import Config
 from torch import nn
+from torch.utils.data import DataLoader
 
 from ..attention.analysis import AnalysisOptions, analyze, table
 from ..attention.notes import Notes
@@ -19,7 +20,7 @@ from ..attention.options import AttentionOptions, ModelChoice
 from ..attention.summary import ModelSummary
 from ..attention.visualization import VisualizationOptions, visualize
 from ..errors import UserError
-from .calls import api, files_in, options_from, save_files
+from .calls import api, files_in, loaded_files, options_from, save_files
 
 Source: TypeAlias = nn.Module | Config | str | Path
 Images = str | Path | Sequence[str | Path]
@@ -83,6 +84,7 @@ def attention_statistics(
     out: str | Path | None = None,
     overwrite: bool = False,
     formats: Sequence[str] = AnalysisOptions.formats,
+    data_loader: DataLoader | None = None,
     device: str | None = None,
     normalization: str | None = None,
     trust_checkpoint: bool = False,
@@ -106,6 +108,7 @@ def attention_statistics(
         out: Folder for the results; the same call resumes there. By default they are in memory.
         overwrite: Replace other records in ``out``.
         formats: Of the figures: 'png', 'svg', 'pdf'.
+        data_loader: A loader or data set of mmengine; its images take the place of ``images``.
         device: Where to run; by default a GPU if there is one, or where a built model is.
         normalization: Mean and std of the images: 'imagenet', 'half', 'clip' or 'weights'.
         trust_checkpoint: Open a checkpoint with more than weights inside, which can run any code.
@@ -145,6 +148,7 @@ def visualize_attention(
     size: tuple[int, int] | None = None,
     out: str | Path | None = None,
     formats: Sequence[str] = VisualizationOptions.formats,
+    data_loader: DataLoader | None = None,
     device: str | None = None,
     normalization: str | None = None,
     trust_checkpoint: bool = False,
@@ -173,6 +177,7 @@ def visualize_attention(
         size: Height and width to which every image is resized.
         out: Folder for the results; by default they are in memory.
         formats: Of the figures: 'png', 'svg', 'pdf'.
+        data_loader: A loader or data set of mmengine; its images take the place of ``images``.
         device: Where to run.
         normalization: Mean and std of the images.
         trust_checkpoint: Open a checkpoint with more than weights inside, which can run any code.
@@ -198,7 +203,7 @@ def _options(kind: Callable[..., Options], given: Mapping[str, Any]) -> Iterator
     models = _choices(
         *(given[key] for key in ('model_or_config', 'checkpoint', 'compare', 'names'))
     )
-    images = _images(given['images'])
+    images = _images(loaded_files(given['images'], 'images', given['data_loader']))
     with contextlib.ExitStack() as stack:
         out = given['out']
         if out is None:

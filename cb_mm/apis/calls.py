@@ -11,6 +11,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from ..checkpoints.mmengine_files import safe_files
 from ..config import restricted
+from ..errors import UserError
 from ..fileio.atomic import write_atomically
 from ..robustness.console_log import quiet_console
 from .host_process import unchanged_modes, unchanged_process, unchanged_settings
@@ -79,3 +80,18 @@ def files_in(folder: Path) -> dict[str, bytes]:
 def save_files(files: dict[str, bytes], folder: str | Path) -> list[Path]:
     """Write files into a folder and return their paths."""
     return [write_atomically(Path(folder) / name, content) for name, content in files.items()]
+
+
+def loaded_files(given: T, name: str, data_loader: Any) -> T | list[Path]:
+    """Return what was given, or the image files of a data loader or data set of mmengine."""
+    if data_loader is None:
+        return given
+    if given != ():
+        raise UserError(f'`{name}` and `data_loader`: give one of them.')
+    dataset = getattr(data_loader, 'dataset', data_loader)
+    if not hasattr(dataset, 'get_data_info'):
+        raise UserError(
+            f'`data_loader`: {type(dataset).__name__} is not a data set of mmengine, which could '
+            f'name its images. Give them as `{name}`.'
+        )
+    return [Path(dataset.get_data_info(i)['img_path']) for i in range(len(dataset))]

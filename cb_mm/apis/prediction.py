@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from mmengine.config import Config
 from torch import nn
+from torch.utils.data import DataLoader
 
 from ..errors import UserError
 from ..fileio.atomic import draft_of
@@ -23,7 +24,7 @@ from ..prediction.records import read_records, result_from_record
 from ..prediction.results import Result
 from ..prediction.run import run_prediction
 from ..robustness.console_log import quiet_console
-from .calls import api
+from .calls import api, loaded_files
 
 
 @dataclass(frozen=True)
@@ -132,6 +133,7 @@ def predict(
     limit: int | None = None,
     resume: bool = False,
     overwrite: bool = False,
+    data_loader: DataLoader | None = None,
     config: str | Path | Config | None = None,
     cfg_options: Sequence[str] = (),
     device: str | None = None,
@@ -161,6 +163,7 @@ def predict(
         limit: Only the first images and frames.
         resume: Skip what is finished in ``out``.
         overwrite: Replace what is in ``out``.
+        data_loader: A loader or data set of mmengine; its images take the place of ``inputs``.
         config: Of a built model; by default ``model.cfg``.
         cfg_options: Changes to the config.
         device: Where to run; by default a GPU if there is one, or where a built model is.
@@ -176,6 +179,7 @@ def predict(
         Stopped: A signal asked for the end. What is finished is in ``out``.
     """
     temporary = tempfile.TemporaryDirectory(prefix='cb_mm_') if out is None else None
+    inputs = loaded_files(inputs, 'inputs', data_loader)
     given = [inputs] if isinstance(inputs, (str, Path, int)) else list(inputs)
     options = PredictionOptions(
         model_or_config,

@@ -124,6 +124,8 @@ def push_to_hub(
     facts = _facts(called, settings, content, model)
     facts.data, facts.licence, facts.results = data, licence, scores
     repository = _repository(target)
+    with tempfile.TemporaryDirectory(prefix='cb_mm_') as trial:  # refused before anything is shared
+        _read_as_data(write_atomically(Path(trial) / CONFIG, _text(settings)))
     temporary = tempfile.TemporaryDirectory(prefix='cb_mm_') if repository else None
     folder = Path(target if temporary is None else temporary.name).expanduser()
     _write(folder, settings, content, facts)
@@ -182,9 +184,19 @@ def _shared_model(folder: Path, address: str, temporary: Any = None) -> SharedMo
     """Return the model in a folder; its config is a stranger's, and evaluated as data."""
     card = folder / CARD
     text = card.read_text(encoding='utf-8', errors='replace') if card.is_file() else ''
-    with restricted.only_data():
-        config = load_config(folder / CONFIG)
-    return SharedModel(folder, config, folder / WEIGHTS, text, address, temporary)
+    return SharedModel(
+        folder, _read_as_data(folder / CONFIG), folder / WEIGHTS, text, address, temporary
+    )
+
+
+def _read_as_data(file: Path) -> Config:
+    """Read a config that comes from, or goes to, a stranger."""
+    try:
+        with restricted.only_data():
+            return load_config(file)
+    except UserError as error:
+        why = str(error).removeprefix('`safe_config`: ')
+        raise UserError(f'a shared config is read as data and never run: {why}') from error
 
 
 def _repository(target: str | Path) -> str | None:
@@ -253,12 +265,16 @@ def _write(folder: Path, config: Config, content: dict[str, Any], facts: CardFac
     }
     with draft_of(folder / WEIGHTS) as draft:
         save_file(weights, draft, {'format': 'pt', SAFETENSORS_META: json.dumps(plain(kept))})
-    write_atomically(folder / CONFIG, public_config(config).pretty_text + '\n')
+    write_atomically(folder / CONFIG, _text(config))
     write_atomically(folder / CARD, model_card(facts))
     if facts.results is not None:
         public = {**facts.results, 'about': {**facts.results['about'], 'checkpoint': WEIGHTS}}
         public['about']['config'] = CONFIG
         write_json(folder / RESULTS, public)
+
+
+def _text(config: Config) -> str:
+    return public_config(config).pretty_text + '\n'
 
 
 def public_config(config: Config) -> Config:

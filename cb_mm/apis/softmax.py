@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from torch.utils.data import DataLoader
+
 from ..attention.analysis import AnalysisOptions
 from ..attention.figures import _STYLE
 from ..attention.softmax_gradient import GradientSummary, gradient_figure, measure_gradient
@@ -51,6 +53,7 @@ def softmax_gradient(
     limit: int | None = None,
     out: str | Path | None = None,
     formats: Sequence[str] = AnalysisOptions.formats,
+    data_loader: DataLoader | None = None,
     device: str | None = None,
     normalization: str | None = None,
     trust_checkpoint: bool = False,
@@ -70,6 +73,7 @@ def softmax_gradient(
         limit: Take only the first images.
         out: Folder for ``softmax_gradient.json`` and the figure; by default nothing is written.
         formats: Of the figure: 'png', 'svg', 'pdf'.
+        data_loader: A loader or data set of mmengine; its images take the place of ``images``.
         device: Where to run; by default a GPU if there is one, or where a built model is.
         normalization: Mean and std of the images: 'imagenet', 'half', 'clip' or 'weights'.
         trust_checkpoint: Open a checkpoint with more than weights inside, which can run any code.

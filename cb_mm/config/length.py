@@ -60,13 +60,13 @@ def set_length(config: Config, iters: int | None = None, epochs: int | None = No
 def _takes_effect(step: Any) -> bool:
     """Return whether a scheduler still does what it is for at its scaled length.
 
-    A warm-up of a single step sets the start factor and never raises it, so that the whole run
-    would train at a millionth of its learning rate. And in a very short run, the warm-up can leave
+    A warm-up of a single step sets its factor and never takes it back, so that the whole run would
+    train at a millionth of its learning rate. And in a very short run, the warm-up can leave
     nothing to the decay.
     """
-    length = step.get('end', 10**9) - step.get('begin', 0)
-    warms_up = 'start_factor' in step and not step.get('convert_to_iter_based')
-    return length > (1 if warms_up else 0)
+    kind = getattr(step.get('type'), '__name__', str(step.get('type')))
+    warms_up = kind.startswith(('Linear', 'Constant')) and not step.get('convert_to_iter_based')
+    return step.get('end', 10**9) - step.get('begin', 0) > (1 if warms_up else 0)
 
 
 def _scale(node: Any, scaled: Any, *keys: str) -> None:

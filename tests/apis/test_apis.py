@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import timm
 import torch
+from mmengine.runner import Runner
 from robustness_models import SmallModel
 from tool import main_of
 
@@ -20,6 +21,7 @@ from cb_mm.apis import (
     attention_statistics,
     benchmark,
     export_onnx,
+    predict,
     train,
     visualize_attention,
 )
@@ -111,6 +113,25 @@ def test_attention(kind, small, image, tmp_path, capfd):
     assert {path.suffix for path in saved} == {'.png', '.json', '.csv'}
     if kind != 'Config':
         assert given[0].training
+
+
+def test_the_images_of_a_data_loader(small, tmp_path):
+    """A built model with the loader of its test set, as for `evaluate_robustness`."""
+    config = small.prepared()
+    model = load_model(config, small.checkpoint)
+    model.cfg = config
+    loader = Runner.build_dataloader(config.test_dataloader)
+    files = [loader.dataset.get_data_info(i)['img_path'] for i in range(len(loader.dataset))]
+    assert len(files) > 1
+    taken = attention_statistics(model, data_loader=loader, size=(48, 64), limit=2)
+    given = attention_statistics(model, images=files, size=(48, 64), limit=2)
+    assert taken.files['images.jsonl'] == given.files['images.jsonl']
+    found = predict(model, data_loader=loader.dataset, limit=2)
+    assert [one.source for one in found] == files[:2]
+    with pytest.raises(UserError, match='`images` and `data_loader`: give one of them'):
+        attention_statistics(model, images=files, data_loader=loader)
+    with pytest.raises(UserError, match='`data_loader`: list is not a data set of mmengine'):
+        predict(model, data_loader=files)
 
 
 def test_attention_of_a_timm_model(image):

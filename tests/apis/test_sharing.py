@@ -114,9 +114,18 @@ def test_a_config_of_a_stranger_is_not_run(shared, tmp_path):
     load_from_hub(shared / 'model').save(tmp_path)
     config = tmp_path / 'config.py'
     config.write_text(f'open({str(tmp_path / "PWNED")!r}, "w")\n' + config.read_text())
-    with pytest.raises(UserError):
+    with pytest.raises(UserError, match=r'^a shared config is read as data and never run: '):
         load_from_hub(tmp_path)
     assert not (tmp_path / 'PWNED').exists()
+
+
+def test_what_nobody_could_fetch_is_not_shared(trained, tmp_path):
+    """A type that is not on the list of reviewed ones."""
+    config = trained.prepared()
+    config.default_hooks.visualization = dict(type='MyOwnHook')
+    with pytest.raises(UserError, match=r'^a shared config is read as data .* "MyOwnHook"'):
+        push_to_hub(config, trained.checkpoint, tmp_path / 'out')
+    assert not (tmp_path / 'out').exists()
 
 
 def test_what_is_not_there(trained, tmp_path, monkeypatch, capsys):

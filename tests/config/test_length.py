@@ -46,10 +46,13 @@ def test_a_very_short_run_has_a_schedule_that_mmengine_takes(count):
 
 
 @pytest.mark.parametrize('count', [1, 2, 6, 100, 160, 320])
+@pytest.mark.parametrize('warm_up', ['LinearLR', 'ConstantLR'])
 @pytest.mark.parametrize('name', ['upernet_vit_s_cb', 'demo_upernet_vit_ti_cb'])
-def test_a_short_run_reaches_its_learning_rate(name, count):
+def test_a_short_run_reaches_its_learning_rate(name, warm_up, count):
     """A warm-up that is scaled to one step must not leave it at the start factor."""
     config = load_config(name)
+    if warm_up == 'ConstantLR':
+        config.param_scheduler[0] = dict(type=warm_up, by_epoch=False, begin=0, end=40)
     set_length(config, iters=count)
     rate = config.optim_wrapper.optimizer.lr
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=rate)
