@@ -103,10 +103,9 @@ def source_digest(source: str | Path | None) -> str:
     path = download(text) if is_address(text) else Path(text).expanduser()
     if path.is_dir():
         raise UserError(f'checkpoint {path} is a folder, not a file.')
-    try:
-        return content_digest(path)
-    except FileNotFoundError as error:
-        raise MissingFile(f'checkpoint {path} does not exist.') from error
+    if not path.is_file():  # nor is it a pipe, which would be waited for
+        raise MissingFile(f'checkpoint {path} does not exist.')
+    return content_digest(path)
 
 
 def _exists(text: str) -> bool:
