@@ -16,7 +16,6 @@ model = dict(
         num_classes=10,
         mean=[125.307, 122.961, 113.858],
         std=[62.993, 62.089, 66.705],
-        to_rgb=False,  # they are RGB already
     ),
     backbone=dict(
         arch=dict(patch_size=4, embed_dim=96, depth=8, num_heads=3),
