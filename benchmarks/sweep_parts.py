@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -84,7 +83,7 @@ def jobs_of(suite: str, severity: int | None) -> list[Any]:
     return plan_jobs(cells, REPEATS if suite == 'table9' else 1)
 
 
-def tester_of(config: Any, workers: int, images: int, folder: Path) -> Any:
+def tester_of(config: Any, workers: int, images: int) -> Any:
     """Build model and images."""
     import torch
     from mmengine.registry import MODELS as REGISTRY
@@ -152,11 +151,11 @@ def measure(model: str, suite: str, args: argparse.Namespace) -> dict[str, Any]:
     from cb_mm.robustness.console_log import quiet_console
 
     jobs = jobs_of(suite, args.severity)
-    with tempfile.TemporaryDirectory() as name, quiet_console():
+    with quiet_console():
         config = config_of(model, args.camvid)
-        parts = seconds_of_parts(tester_of(config, 0, args.images, Path(name)), jobs)
+        parts = seconds_of_parts(tester_of(config, 0, args.images), jobs)
         workers = {
-            str(count): seconds_of(tester_of(config, count, args.images, Path(name)), jobs)
+            str(count): seconds_of(tester_of(config, count, args.images), jobs)
             for count in args.workers
         }
     larger = max(sum(parts.get(p, 0) for p in group) for group in (LOADING, TESTING))

@@ -1,4 +1,4 @@
-"""Where weights come from: a local file, an address, the original .npz files, timm's hub."""
+"""Where weights come from: a file, an address, an original .npz, timm's hub, the package itself."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from .downloads import download, is_address
 from .match import tensors_digest
 from .npz import npz_shapes
 from .read import is_trusted, read_checkpoint
+from .shipped import WEIGHTS, is_shipped_name, shipped_folder
 
 #: How timm marks a name of the hub's.
 _HUB = ('hf-hub:', 'hf_hub:')
@@ -65,6 +66,8 @@ def read_weights(
 def _read(text: str, trust: bool) -> tuple[Any, str | None]:
     if is_address(text):
         return _read_file(download(text), trust or is_trusted(text))
+    if is_shipped_name(text):
+        return _read_file(shipped_folder(text) / WEIGHTS, False)
     if is_hub_name(text):
         return _from_hub(text), 'timm'
     if Path(text).suffix in SUFFIXES or _exists(text):
@@ -100,13 +103,14 @@ def source_digest(source: str | Path | None) -> str:
     text = str(source)
     if is_hub_name(text):
         return tensors_digest(read_weights(text)[0])
+    if is_shipped_name(text):
+        text = str(shipped_folder(text) / WEIGHTS)
     path = download(text) if is_address(text) else Path(text).expanduser()
     if path.is_dir():
         raise UserError(f'checkpoint {path} is a folder, not a file.')
-    try:
-        return content_digest(path)
-    except FileNotFoundError as error:
-        raise MissingFile(f'checkpoint {path} does not exist.') from error
+    if not path.is_file():  # nor is it a pipe, which would be waited for
+        raise MissingFile(f'checkpoint {path} does not exist.')
+    return content_digest(path)
 
 
 def _exists(text: str) -> bool:

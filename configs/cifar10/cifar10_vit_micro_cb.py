@@ -2,7 +2,8 @@
 
     python tools/train.py configs/cifar10/cifar10_vit_micro_cb.py --data-root /data/cifar10
 
-Measured by us: see docs/study.md. The paper has no such model.
+Top-1, the paper's: none, it has no such model.
+Measured by us: not yet (the registered study, docs/study.md).
 """
 
 _base_ = ['cifar10_vit_micro.py']

@@ -20,7 +20,6 @@ model = dict(
         num_classes=100,
         mean=[129.304, 124.070, 112.434],
         std=[68.170, 65.392, 70.418],
-        to_rgb=False,  # they are RGB already
     ),
     backbone=dict(arch='small'),
     head=dict(in_channels=384, num_classes=100),

@@ -20,7 +20,7 @@ from mmengine.logging import HistoryBuffer
 
 from cb_mm.checkpoints.mmengine_files import _load_stream
 from cb_mm.checkpoints.read import SAFETENSORS_META, read_checkpoint
-from cb_mm.checkpoints.sources import read_weights
+from cb_mm.checkpoints.sources import read_weights, source_digest
 from cb_mm.errors import UserError
 
 JOB = Path(__file__).parents[1].joinpath('hostile_checkpoints.py')
@@ -245,8 +245,9 @@ def test_pipes_and_devices_are_not_read(suffix, tmp_path):
     os.mkfifo(pipe)
     device.symlink_to('/dev/zero')
     for file in (pipe, device):
-        with pytest.raises(UserError, match=file.name):
-            read_weights(file)
+        for read in (read_weights, source_digest):
+            with pytest.raises(UserError, match=file.name):
+                read(file)
 
 
 def test_loop_of_links(tmp_path):
@@ -254,5 +255,6 @@ def test_loop_of_links(tmp_path):
     (tmp_path / 'b.pth').symlink_to(tmp_path / 'a.pth')
     with pytest.raises(UserError, match=r'a\.pth (cannot be found|does not exist)'):
         read_checkpoint(tmp_path / 'a.pth')
-    with pytest.raises(UserError, match=r'cannot be found|does not exist'):
-        read_checkpoint('a\0.pth')
+    for read in (read_checkpoint, source_digest):
+        with pytest.raises(UserError, match=r'cannot be found|does not exist'):
+            read('a\0.pth')

@@ -17,7 +17,7 @@ from cb_mm.models import ViTCB
 #: Those of classification are in test_pretraining_configs.py: they need mmpretrain.
 CLASSIFIERS = [
     file.stem
-    for name in ('imagenet', 'cifar100', 'imagenette', 'distillation', 'hosts')
+    for name in ('imagenet', 'cifar10', 'cifar100', 'imagenette', 'distillation', 'hosts')
     for file in (CONFIGS / name).glob('*.py')
 ]
 #: Those of ViLT are in test_vilt_vqa.py: they need transformers.
@@ -58,7 +58,7 @@ def test_the_count():
     """So that a test over all configs cannot pass by finding none."""
     assert set(LEAVES) == {*UPERNET, *MASK_RCNN, *TIMM, *DEMOS}
     assert len(LEAVES) == 9 + 6 + 3 + 2
-    assert len(CLASSIFIERS) == 9 + 2 + 12 + 9 + 12
+    assert len(CLASSIFIERS) == 9 + 2 + 2 + 12 + 9 + 12
     assert len(MODERN) == 4 + 5
     assert len(VQA) == 4
     kinds = ('', '_cb')

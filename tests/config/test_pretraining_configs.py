@@ -9,7 +9,7 @@ import pytest
 import torch
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS, PARAM_SCHEDULERS, init_default_scope
-from tiny_imagenet import small_steps, write_imagenet, write_pictures
+from tiny_imagenet import SMALL_STEP, small_steps, write_imagenet, write_pictures
 from tool import REPO, config_file
 
 pytest.importorskip('mmpretrain', reason='classification needs mmpretrain')
@@ -21,6 +21,7 @@ IMAGENET = [
     f'imagenet_vit_{size}{kind}' for size in ('ti', 's', 'b') for kind in ('', '_cb', '_cb_s')
 ]
 CIFAR = ['cifar100_vit_s', 'cifar100_vit_s_cb']
+MICRO = ['cifar10_vit_micro', 'cifar10_vit_micro_cb']
 
 
 def read(name: str):
@@ -31,7 +32,7 @@ def kind_of(name: str) -> str | None:
     return 'cb_s' if name.endswith('_cb_s') else 'cb' if name.endswith('_cb') else None
 
 
-@pytest.mark.parametrize('name', [*IMAGENET, *CIFAR])
+@pytest.mark.parametrize('name', [*IMAGENET, *CIFAR, *MICRO])
 def test_says_how_to_run_it_and_whose_score_it_has(name):
     file = config_file(name)
     text = file.read_text()
@@ -156,10 +157,10 @@ def folders(tmp_path_factory):
     cifar = root / 'cifar'
     for part, each in (('train', 4), ('test', 2)):
         write_pictures(cifar / part, ('apple', 'bear', 'bee'), each, size=(32, 32))
-    return {'imagenet': write_imagenet(root / 'imagenet'), 'cifar100': cifar}
+    return {'imagenet': write_imagenet(root / 'imagenet'), 'cifar100': cifar, 'cifar10': cifar}
 
 
-@pytest.mark.parametrize('name', [*IMAGENET, *CIFAR])
+@pytest.mark.parametrize('name', [*IMAGENET, *CIFAR, *MICRO])
 def test_every_config_trains_a_step(name, folders, tmp_path, monkeypatch):
     # mmengine's loggers keep the streams of earlier tests, which are closed by now.
     monkeypatch.setattr('logging.raiseExceptions', False)
@@ -168,7 +169,7 @@ def test_every_config_trains_a_step(name, folders, tmp_path, monkeypatch):
         data_root=str(folders[name.split('_')[0]]),
         work_dir=str(tmp_path / 'work'),
         cfg_options=[
-            *small_steps(name in CIFAR),
+            *(SMALL_STEP if name in MICRO else small_steps(name in CIFAR)),
             'train_dataloader.batch_size=12',  # one step
             'default_hooks.checkpoint.interval=2',  # none: ViT-B's is a gigabyte
             'default_hooks.checkpoint.save_last=False',

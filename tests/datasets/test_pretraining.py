@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import pickle
 import subprocess
 import sys
 
@@ -21,6 +23,7 @@ from cb_mm.datasets import check
 from cb_mm.datasets.class_labels import imagenet_synsets, labels_of
 from cb_mm.errors import UserError
 from cb_mm.evaluation.classification import (
+    CIFAR10Images,
     CIFAR100Images,
     ClassFolders,
     LabelSetAccuracy,
@@ -99,18 +102,21 @@ def test_v2_and_a_layouts(tmp_path):
     assert ClassFolders(str(a), '', labels='imagenet').metainfo['present_labels'] == (1, 207)
 
 
-def test_cifar_from_folders(tmp_path):
+@pytest.mark.parametrize(('dataset_type', 'archive'), [
+    (CIFAR10Images, 'cifar-10-batches-py'), (CIFAR100Images, 'cifar-100-python')
+])  # fmt: skip
+def test_cifar_from_folders(dataset_type, archive, tmp_path):
     write_pictures(tmp_path / 'train', ('apple', 'bear'), 1, size=(32, 32))
     write_pictures(tmp_path / 'test', ('bear',), 1, size=(32, 32))
-    dataset = CIFAR100Images(str(tmp_path), split='test')
+    dataset = dataset_type(str(tmp_path), split='test')
     file = next(tmp_path.glob('test/bear/*'))
     assert dataset[0]['gt_label'] == 1
-    assert np.array_equal(dataset[0]['img'][:, :, ::-1], cv2.imread(str(file)))
-    with pytest.raises(UserError, match='neither cifar-100-python'):
-        CIFAR100Images(str(tmp_path / 'train'), split='train')
-    (tmp_path / 'b' / 'cifar-100-python').mkdir(parents=True)
+    assert np.array_equal(dataset[0]['img'], cv2.imread(str(file)))  # BGR
+    with pytest.raises(UserError, match=f'neither {archive}'):
+        dataset_type(str(tmp_path / 'train'), split='train')
+    (tmp_path / 'b' / archive).mkdir(parents=True)
     with pytest.raises(UserError, match='not the complete'):
-        CIFAR100Images(str(tmp_path / 'b'), split='train')
+        dataset_type(str(tmp_path / 'b'), split='train')
 
 
 def test_check_of_folders(tmp_path):
@@ -309,3 +315,25 @@ def test_without_mmpretrain_there_is_one_message():
     assert done.returncode == 2, done.stderr
     assert 'classification needs mmpretrain. Run: pip install "cb_mm[pretrain' in done.stderr
     assert 'Traceback' not in done.stderr
+
+
+def test_cifar_from_its_archive_is_bgr(tmp_path, monkeypatch):
+    """An archive as CIFAR-10's, with its own checksums: a red image stays red."""
+    folder = tmp_path / CIFAR10Images.base_folder
+    folder.mkdir()
+    red = np.zeros((1, 3, 32, 32), np.uint8)
+    red[:, 0] = 200  # stored as planes: red, green, blue
+    content = {
+        'test_batch': {'data': red.reshape(1, -1), 'labels': [6]},
+        'batches.meta': {'label_names': [str(i) for i in range(10)]},
+    }
+    for name, each in content.items():
+        (folder / name).write_bytes(pickle.dumps(each))
+    sums = {name: hashlib.md5((folder / name).read_bytes()).hexdigest() for name in content}
+    monkeypatch.setattr(CIFAR10Images, 'train_list', [])
+    monkeypatch.setattr(CIFAR10Images, 'test_list', [['test_batch', sums['test_batch']]])
+    meta = {**CIFAR10Images.meta, 'md5': sums['batches.meta']}
+    monkeypatch.setattr(CIFAR10Images, 'meta', meta)
+    (found,) = CIFAR10Images(str(tmp_path), split='test')
+    assert found['img'][0, 0].tolist() == [0, 0, 200]
+    assert found['gt_label'] == 6

@@ -9,7 +9,7 @@ train_pipeline = [
     dict(type='RandomFlip', prob=0.5, direction='horizontal'),
     dict(type='PackInputs'),
 ]
-test_pipeline = [dict(type='CorruptionPoint', channel_order='rgb'), dict(type='PackInputs')]
+test_pipeline = [dict(type='CorruptionPoint', channel_order='bgr'), dict(type='PackInputs')]
 # No workers: the images are in memory, and to crop and flip one takes no time.
 train_dataloader = dict(
     batch_size=128,

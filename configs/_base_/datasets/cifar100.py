@@ -5,19 +5,19 @@ _base_ = ['deit_augmentation.py']
 dataset_type = 'CIFAR100Images'
 data_root = 'data/cifar100'
 image_size = 224
-rgb_mean = [129.304, 124.070, 112.434]
-rgb_std = [68.170, 65.392, 70.418]
+bgr_mean = [112.434, 124.070, 129.304]
+bgr_std = [70.418, 65.392, 68.170]
 
 train_pipeline = [
     _base_.random_crop,
     _base_.random_flip,
-    dict(**_base_.rand_augment, hparams=dict(pad_val=[129, 124, 112], interpolation='bicubic')),
-    dict(**_base_.random_erasing, fill_color=rgb_mean, fill_std=rgb_std),
+    dict(**_base_.rand_augment, hparams=dict(pad_val=[112, 124, 129], interpolation='bicubic')),
+    dict(**_base_.random_erasing, fill_color=bgr_mean, fill_std=bgr_std),
     dict(type='PackInputs'),
 ]
 test_pipeline = [
     # Before enlarging: the original image is what gets corrupted.
-    dict(type='CorruptionPoint', channel_order='rgb'),
+    dict(type='CorruptionPoint', channel_order='bgr'),
     dict(type='Resize', scale=(image_size, image_size), backend='pillow', interpolation='bicubic'),
     dict(type='PackInputs'),
 ]
