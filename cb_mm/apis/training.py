@@ -25,7 +25,7 @@ class TrainingRun:
 
     Attributes:
         runner: mmengine's.
-        model: Trained, not wrapped.
+        model: Trained, not wrapped, with its config in ``cfg``.
         work_dir: Where checkpoints and logs are.
         checkpoint: The last one; None if none was written.
         metrics: Of the last validation, by name.
@@ -122,6 +122,7 @@ def train(
     """
     runner = run_training(options_from(TrainOptions, locals()))
     trained = unwrap(runner.model)
+    trained.cfg = runner.cfg  # as mmseg's and mmdet's init functions leave it; prediction reads it
     scalars = runner.message_hub.log_scalars
     metrics = {
         name.removeprefix('val/'): float(history.current())
