@@ -109,13 +109,17 @@ def refuse_strategies(config: Config) -> None:
     strategy = config.get('strategy') or {}
     kind = strategy.get('type') if isinstance(strategy, dict) else strategy
     runner = config.get('runner_type', 'Runner')
-    if strategy or runner != 'Runner':
+    wrapper = str((config.get('model_wrapper_cfg') or {}).get('type')).rpartition('.')[2]
+    sharded = wrapper == 'MMFullyShardedDataParallel'
+    if strategy or runner != 'Runner' or sharded:
         told = f'strategy = {kind}' if strategy else f'runner_type = {runner}'
+        if sharded:
+            told = f'model_wrapper_cfg = {wrapper}'
         raise UserError(
             f"config {config.filename}: {told} is not supported here: training uses mmengine's "
             'Runner, with the whole model in every process. Checkpoints of other runners could be '
-            'neither resumed nor tested. Remove strategy and runner_type; docs/training.md, '
-            '"Memory", says what else saves memory.'
+            'neither resumed nor tested. Remove strategy, runner_type and model_wrapper_cfg; '
+            'docs/training.md, "Memory", says what else saves memory.'
         )
 
 

@@ -15,7 +15,7 @@ from tool import SMALL_UPERNET, main_of, write_config
 from torch.distributed import is_initialized
 
 from cb_mm.checkpoints.read import read_checkpoint
-from cb_mm.engine.processes import joined_processes, launched
+from cb_mm.engine.processes import joined_processes, launched, refuse_strategies
 from cb_mm.errors import UserError
 
 SLURM = {'SLURM_PROCID': '3', 'SLURM_LOCALID': '1', 'SLURM_STEP_NUM_TASKS': '4',
@@ -24,6 +24,14 @@ OMPI = {'OMPI_COMM_WORLD_RANK': '3', 'OMPI_COMM_WORLD_LOCAL_RANK': '1',
         'OMPI_COMM_WORLD_SIZE': '4', 'OMPI_COMM_WORLD_LOCAL_SIZE': '4'}  # fmt: skip
 INTEL = {'PMI_RANK': '3', 'MPI_LOCALRANKID': '1', 'PMI_SIZE': '4', 'MPI_LOCALNRANKS': '4'}
 HERE = {'RANK': '3', 'LOCAL_RANK': '1', 'WORLD_SIZE': '4', 'MASTER_ADDR': '127.0.0.1'}
+
+
+def test_a_wrapper_that_shards_the_model_is_refused():
+    """On GPUs mmengine would use it, and every process save its own part as the checkpoint."""
+    wrapped = Config(dict(model_wrapper_cfg=dict(type='mmengine.MMFullyShardedDataParallel')))
+    with pytest.raises(UserError, match='model_wrapper_cfg = MMFullyShardedDataParallel is not'):
+        refuse_strategies(wrapped)
+    refuse_strategies(Config(dict(model_wrapper_cfg=dict(type='MMDistributedDataParallel'))))
 
 
 @pytest.mark.parametrize(
