@@ -17,7 +17,7 @@ from scipy import ndimage, stats
 
 from cb_mm.corruption import CORRUPTIONS, SEVERITIES, corrupt, find_corruption, functional
 from cb_mm.corruption.frost_pictures import FrostPictures
-from cb_mm.corruption.functional import blur
+from cb_mm.corruption.functional import blur, digital
 from cb_mm.corruption.functional.weather import cloud
 from cb_mm.datasets.scenes.painter import paint_scene
 from cb_mm.errors import UserError
@@ -154,6 +154,21 @@ def test_pixelate_shrinks_and_enlarges_with_the_box_filter(photo):
         assert np.array_equal(corrupt(photo, 'pixelate', severity=severity), expected)
 
 
+@pytest.mark.parametrize('level', [0.01, 0.12, 0.25, 0.3, 0.4, 0.45, 0.5, 0.6, 0.77, 1])
+def test_pixelate_equals_pillow_at_any_size(level):
+    """Averages of 1 to 200 pixels; Pillow starts with the other axis in tall images."""
+    draws = rng(11)
+    for height, width in [(1, 1), (1, 90), (2, 1), (57, 57), (26, 57), (100, 200), (200, 199)]:
+        image = draws.integers(0, 256, (height, width, 3), dtype=np.uint8)
+        size = max(int(width * level), 1), max(int(height * level), 1)
+        picture = Image.fromarray(image)
+        # One axis at a time, so that the order is ours whatever Pillow's is.
+        narrow = picture.resize((size[0], height), Image.BOX)
+        small = narrow.resize(size, Image.BOX)
+        expected = np.array(small.resize((width, height), Image.BOX))
+        assert np.array_equal(functional.pixelate(image, level), expected), (height, width)
+
+
 #: PSNR of ImageNet-C's own elastic_transform on six images of COCO at 224².
 ELASTIC_PSNR = (12.4, 11.1, 16.5, 16.4, 16.0)
 
@@ -192,6 +207,21 @@ def test_elastic_transform_maps_then_displaces():
         shift = (changed[..., channel] - pixels[..., coordinate])[middle]
         assert abs(shift.mean()) < 6
         assert shift.std() < 1
+
+
+@pytest.mark.parametrize('severity', [1, 2])
+@pytest.mark.parametrize('shape', [(224, 224), (300, 411), (120, 60), (1, 50), (33, 1), (1, 1)])
+def test_wide_displacements_equal_a_float64_reference(severity, shape):
+    """Within the 1/32 of a pixel to which OpenCV rounds positions (twice that in a single line)."""
+    largest, sigma, _ = digital._ELASTIC[severity - 1]
+    noise = (rng(4).random((2, *shape), dtype=np.float32) * 2 - 1) * largest
+    found = blur.smooth_widely(noise, sigma, truncate=3)
+    for ours, field in zip(found, noise.astype(float), strict=True):
+        error = ours - ndimage.gaussian_filter(field, sigma, mode='reflect', truncate=3)
+        assert np.sqrt((error**2).mean()) < (1 / 32 if min(shape) > 1 else 1 / 8)
+    # Summed in another order, as other threads would: far below what a position is rounded to.
+    turned = blur.smooth_widely(noise[:, ::-1, ::-1], sigma, truncate=3)[:, ::-1, ::-1]
+    assert np.abs(turned - found).max() < 1e-9
 
 
 def test_frost_takes_photographs(tmp_path):
@@ -329,16 +359,26 @@ def test_gaussian_blur_equals_a_float64_reference(sigma, shape):
     assert np.abs(functional.gaussian_blur(image, sigma) - reference).max() < 0.75
 
 
-@pytest.mark.parametrize('radius', [1, 3, 4.5, 8, 10])
+@pytest.mark.parametrize('radius', [1, 3, 4.5, 8, 10, 25])
 def test_defocus_blur_equals_a_disk_kernel(radius):
     image = rng(5).integers(0, 256, (60, 75, 3), dtype=np.uint8)
-    y, x = np.mgrid[-12:13, -12:13]
+    image[10:40, :30] = 255  # the largest sums
+    y, x = np.mgrid[-27:28, -27:28]
     disk = (x**2 + y**2 <= radius**2).astype(float)
     disk /= disk.sum()
     if radius > 3:
         disk = ndimage.gaussian_filter(disk, 0.5, radius=1)
     reference = ndimage.convolve(image.astype(float), disk[..., None], mode='mirror')
     assert np.abs(functional.defocus_blur(image, radius) - reference).max() < 0.51
+
+
+@pytest.mark.parametrize('radius', [2, 3.5, 10, 40])
+def test_defocus_blur_in_strips_equals_that_of_the_whole(radius, monkeypatch):
+    image = rng(5).integers(0, 256, (61, 45, 3), dtype=np.uint8)
+    image[:20] = 255  # the largest sums
+    whole = functional.defocus_blur(image, radius)
+    monkeypatch.setattr(blur, '_STRIP', 7 * 45 * 3)
+    assert np.array_equal(functional.defocus_blur(image, radius), whole)
 
 
 def test_motion_blur_draws_a_line():
@@ -358,19 +398,23 @@ def test_motion_blur_keeps_a_flat_image_and_its_borders():
     assert np.array_equal(functional.motion_blur(image, 15, rng()), image)
 
 
-@pytest.mark.parametrize('reach', [1, 2, 4])
-def test_glass_takes_pixels_as_the_walk_of_imagenet_c_does(reach):
-    height, width = 23, 31
-    ours = blur._jumble(height, width, reach, rng(7))
+@pytest.mark.parametrize('reach', [1, 2, 3, 4])
+@pytest.mark.parametrize(('height', 'width'), [(23, 31), (9, 12), (11, 9), (40, 4), (1, 50)])
+def test_glass_takes_pixels_as_the_walk_of_imagenet_c_does(height, width, reach):
     pixels = np.arange(height * width).reshape(height, width)
-    rows, columns = height - 2 * reach, width - 2 * reach
-    drawn = rng(7).integers(4 * reach * reach, size=(rows, columns), dtype=np.uint8)
-    moves = np.stack(np.divmod(drawn, 2 * reach)).astype(int) - reach
-    for y in range(height - reach, reach, -1):
-        for x in range(width - reach, reach, -1):
-            down, right = moves[:, y - reach - 1, x - reach - 1]
-            pixels[y, x] = pixels[y + down, x + right]
-    assert np.array_equal(ours.reshape(height, width), pixels)
+    ours, draws = pixels.copy(), rng(7)
+    blur._jumble(ours, reach, draws)
+    rows, columns = max(height - 2 * reach, 0), max(width - 2 * reach, 0)
+    known = rng(7)
+    if rows and columns:
+        drawn = known.integers(4 * reach * reach, size=(rows, columns), dtype=np.uint8)
+        moves = np.stack(np.divmod(drawn, 2 * reach)).astype(int) - reach
+        for y in range(height - reach, reach, -1):
+            for x in range(width - reach, reach, -1):
+                down, right = moves[:, y - reach - 1, x - reach - 1]
+                pixels[y, x] = pixels[y + down, x + right]
+    assert np.array_equal(ours, pixels)
+    assert draws.random() == known.random()  # the next round begins at the same place
 
 
 def test_contrast_draws_to_the_mean():

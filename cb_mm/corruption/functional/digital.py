@@ -125,7 +125,8 @@ def _mean_rows(image: np.ndarray, count: int) -> np.ndarray:
     means = np.empty((count, rows.shape[1]), np.uint8)
     for size in np.unique(stop - first).tolist():
         at = np.flatnonzero(stop - first == size)
-        total = rows.take(first[at], axis=0).astype(np.uint16 if size <= 4 else np.uint32)
+        total: np.ndarray = rows.take(first[at], axis=0)
+        total = total.astype(np.uint16 if size <= 4 else np.uint32)
         for step in range(1, size):
             total += rows.take(first[at] + step, axis=0)
         if size <= 4:
@@ -142,6 +143,18 @@ def _mean_rows(image: np.ndarray, count: int) -> np.ndarray:
 def _repeat_rows(image: np.ndarray, count: int) -> np.ndarray:
     """Enlarge to ``count`` rows: each is the row below whose middle it lies."""
     return image.take(((np.arange(count) + 0.5) * (len(image) / count)).astype(np.intp), axis=0)
+
+
+# In pixels: the largest displacement before smoothing, the width of the smoothing, and how far the
+# corners of a triangle in the middle of the image may go, each in both directions.
+_ELASTIC = (
+    (488, 170.8, 24.4),
+    (488, 19.52, 48.8),
+    (12.2, 2.44, 4.88),
+    (17.08, 2.44, 4.88),
+    (29.28, 2.44, 4.88),
+)
+_WIDE = 10  # pixels of smoothing, from which on its waves are faster
 
 
 @corruption(
@@ -171,11 +184,11 @@ def elastic_transform(image: np.ndarray, level: float, rng: np.random.Generator)
     grid = np.indices((height, width), dtype=np.float32)
     noise = rng.random(grid.shape, dtype=np.float32) * (2 * largest) - largest
     if sigma > _WIDE:
-        shifts = smooth_widely(noise, sigma, truncate=3)
+        noise = smooth_widely(noise, sigma, truncate=3)
     else:
-        shifts = [smooth(n, sigma, truncate=3, border=cv2.BORDER_REFLECT) for n in noise]
-    for axis, shift in zip(grid[::-1], shifts, strict=True):  # along x first
-        axis += shift
+        for one in noise:
+            one[:] = smooth(one, sigma, truncate=3, border=cv2.BORDER_REFLECT)
+    grid += noise[::-1]  # along x first
     return cv2.remap(image, grid[1], grid[0], cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT)
 
 
