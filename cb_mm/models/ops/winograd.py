@@ -8,34 +8,24 @@ A product of polynomials is the interpolation of the products of their values at
 convolution is the transpose of such a product. The points decide how rounding grows. Those here,
 0, ±sqrt(1/2), ±sqrt(2) and infinity, gave a quarter of the error of the usual 0, ±1, ±2, infinity
 at 512 channels.
-
-Memory, not arithmetic, limits the transforms: some tiles at a time are gathered, transformed,
-multiplied and put in place, so that they stay in the cache.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .finish import Finish
-
 _POINTS = (0.0, 0.5**0.5, -(0.5**0.5), 2**0.5, -(2**0.5))
 _TILE, _WINDOW = 4, 6  # outputs and inputs along a side
 # From here on it took at most 0.81 of the direct algorithm's time on one core, 0.7 in training;
 # with 64 channels the transforms cancel the gain.
-CHANNELS, _PLACES = 128, 3000
-# On one thread: numbers of one window position that are transformed at a time, tiles that are
-# multiplied at a time, and the same for the gradient of the weights, which is read and written by
-# every product. Several threads share larger pieces: each operation has to wake them.
-_BLOCK, _CHUNK, _GRADIENT_CHUNK = 4096, 128, 1024
-_SHARED = 32
+_CHANNELS, _PLACES = 128, 3000
 
 
 def conv2d(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -52,7 +42,7 @@ def _pays(x: Tensor, weight: Tensor) -> bool:
     if torch.compiler.is_compiling() or torch.jit.is_tracing():
         return False
     batch, _, height, width = x.shape
-    wide_and_large = min(weight.shape[:2]) >= CHANNELS and batch * height * width >= _PLACES
+    wide_and_large = min(weight.shape[:2]) >= _CHANNELS and batch * height * width >= _PLACES
     plain = x.device.type == 'cpu' and x.dtype == weight.dtype == torch.float32
     return (
         wide_and_large
@@ -73,225 +63,68 @@ class _WinogradConvolution(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
-        x = channels_last(x)
-        values = _room(_Grid.of(x).tiles, x) if ctx.needs_input_grad[1] else None
-        if any(ctx.needs_input_grad[:2]):
+        values = _input_values(x)
+        if ctx.needs_input_grad[1]:
             ctx.save_for_backward(values, weight)
-        return winograd_products([(x, winograd_kernel(weight))], values).permute(0, 3, 1, 2)
+        elif ctx.needs_input_grad[0]:
+            ctx.save_for_backward(None, weight)
+        return _convolve(values, weight, x.shape)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
         values, weight = ctx.saved_tensors
-        grad = channels_last(grad)
         grad_x = grad_weight = None
         if ctx.needs_input_grad[0]:
-            turned = winograd_kernel(weight.flip(2, 3).transpose(0, 1))
-            grad_x = winograd_products([(grad, turned)]).permute(0, 3, 1, 2)
+            turned = weight.flip(2, 3).transpose(0, 1)
+            grad_x = _convolve(_input_values(grad), turned, grad.shape)
         if ctx.needs_input_grad[1]:
-            products = _kernel_gradient(values, grad)
+            products = torch.bmm(values.transpose(1, 2), _output_values(grad))
             _, spread_weight, _ = _transforms(grad.dtype)
             taps = spread_weight.T @ products.view(_WINDOW**2, -1)
             grad_weight = taps.view(3, 3, *products.shape[1:]).permute(3, 2, 0, 1)
         return grad_x, grad_weight
 
 
-def winograd_kernel(weight: Tensor) -> Tensor:
-    """Transform weights (K, C, 3, 3) into their values at the points, (36, C, K)."""
-    _, spread_weight, _ = _transforms(weight.dtype)
-    outputs, channels = weight.shape[:2]
+def _convolve(values: Tensor, weight: Tensor, shape: Sequence[int]) -> Tensor:
+    """Turn the values (36, tiles, C) of a map of that shape into the result (B, K, H, W)."""
+    (batch, channels, height, width), outputs = shape, weight.shape[0]
+    _, spread_weight, gather = _transforms(values.dtype)
     kernel = spread_weight @ weight.permute(2, 3, 1, 0).reshape(9, -1)
-    return kernel.view(_WINDOW**2, channels, outputs)
+    products = torch.bmm(values, kernel.view(_WINDOW**2, channels, outputs)).view(_WINDOW**2, -1)
+    down, across = _tiles(height), _tiles(width)
+    tiles = (gather @ products).view(_TILE, _TILE, batch, down, across, outputs)
+    out = tiles.permute(2, 3, 0, 4, 1, 5).reshape(batch, _TILE * down, _TILE * across, outputs)
+    return out[:, :height, :width].permute(0, 3, 1, 2)
 
 
-def winograd_products(
-    parts: Sequence[tuple[Tensor, Tensor]],
-    values: Tensor | None = None,
-    onto: Tensor | None = None,
-    finish: Finish | None = None,
-) -> Tensor:
-    """Return the sum of the convolutions of some maps, (B, H, W, K), without gradients.
-
-    Args:
-        parts: Maps (B, H, W, C_i) of one size, each with its transformed weights (36, C_i, K).
-        values: Room (36, tiles, C) for the values of the only map, where they are to be kept.
-        onto: (B, H, W, K) that the result is added to, in place.
-        finish: What to do to the sum.
-    """
-    (first, kernel), *_ = parts
-    grid, outputs = _Grid.of(first), kernel.shape[2]
-    add = onto is not None
-    out = first.new_empty(*first.shape[:3], outputs) if onto is None else onto
-    chunks = list(grid.chunks(_CHUNK))
-    # All chunks use the same memory: what is requested anew comes page by page from the system.
-    most = len(chunks[0]) * grid.across
-    room = _room(most, first, outputs)
-    inputs = [_room(most, x) for x, _ in parts] if values is None else []
-    for rows in chunks:
-        count = len(rows) * grid.across
-        products = room[:, :count]
-        for i, (x, kernel) in enumerate(parts):
-            seen = inputs[i][:, :count] if values is None else values[:, grid.places(rows)]
-            _input_values(x, grid, rows, seen)
-            if i:
-                products.baddbmm_(seen, kernel)
-            else:
-                torch.bmm(seen, kernel, out=products)
-        _place(products, grid, rows, out, add, finish)
-    return out
+def _input_values(x: Tensor) -> Tensor:
+    """Return the values of each window at the points: (B, C, H, W) -> (36, tiles, C)."""
+    spread_input, _, _ = _transforms(x.dtype)
+    padded = _pad_to_tiles(x, border=1)
+    windows = padded.unfold(1, _WINDOW, _TILE).unfold(2, _WINDOW, _TILE)
+    windows = windows.permute(4, 5, 0, 1, 2, 3).reshape(_WINDOW**2, -1)
+    return (spread_input @ windows).view(_WINDOW**2, -1, x.shape[1])
 
 
-def _place(
-    products: Tensor, grid: _Grid, rows: range, out: Tensor, add: bool, finish: Finish | None
-) -> None:
-    """Turn products (36, tiles, K) into the outputs of these rows of tiles."""
-    _, _, gather = _transforms(out.dtype)
-    outputs = out.shape[3]
-    for block in grid.blocks(rows, outputs):
-        tiles = gather @ products[:, block.tiles].reshape(_WINDOW**2, -1)
-        tiles = tiles.view(_TILE, _TILE, block.down, block.across, outputs).permute(2, 0, 3, 1, 4)
-        place = out[block.image, block.top : block.bottom, block.left : block.right]
-        height, width = _TILE * block.down, _TILE * block.across
-        if place.shape[:2] == (height, width):
-            place = place.view(block.down, _TILE, block.across, _TILE, outputs)
-        else:  # at the lower and right borders a tile may go beyond the map
-            tiles = tiles.reshape(height, width, outputs)[: place.shape[0], : place.shape[1]]
-        if add:
-            place.add_(tiles)
-        else:
-            place.copy_(tiles)
-        if finish is not None:
-            finish.apply_(place)
-
-
-def _input_values(x: Tensor, grid: _Grid, rows: range, out: Tensor) -> None:
-    """Write the values at the points of the windows of x (B, H, W, C) to out (36, tiles, C)."""
-    spread, _, _ = _transforms(x.dtype)
-    _spread(x, spread, _WINDOW, grid, rows, out)
-
-
-def _output_values(grad: Tensor, grid: _Grid, rows: range, out: Tensor) -> None:
-    """Transform tiles of the result back: (B, H, W, K) to out (36, tiles, K)."""
+def _output_values(grad: Tensor) -> Tensor:
+    """Transform tiles of the result back: (B, K, H, W) -> (36, tiles, K)."""
     _, _, gather = _transforms(grad.dtype)
-    _spread(grad, gather.T, _TILE, grid, rows, out)
+    batch, outputs, height, width = grad.shape
+    split = (batch, _tiles(height), _TILE, _tiles(width), _TILE, outputs)
+    tiles = _pad_to_tiles(grad, border=0).view(split).permute(2, 4, 0, 1, 3, 5)
+    return (gather.T @ tiles.reshape(_TILE**2, -1)).view(_WINDOW**2, -1, outputs)
 
 
-def _spread(x: Tensor, matrix: Tensor, side: int, grid: _Grid, rows: range, out: Tensor) -> None:
-    """Multiply squares of x (B, H, W, C) around each tile, side × side, with a matrix."""
-    border, channels = (side - _TILE) // 2, x.shape[3]
-    for block in grid.blocks(rows, channels):
-        patch = _cut(
-            x[block.image], block.top - border, block.bottom + border, block.left - border,
-            block.right + border,
-        )  # fmt: skip
-        squares = patch.unfold(0, side, _TILE).unfold(1, side, _TILE).permute(3, 4, 0, 1, 2)
-        torch.mm(matrix, squares.reshape(side**2, -1), out=out[:, block.tiles].flatten(1))
+def _tiles(length: int) -> int:
+    return -(-length // _TILE)
 
 
-def _cut(x: Tensor, top: int, bottom: int, left: int, right: int) -> Tensor:
-    """Return a part of x (H, W, C), with zeros where it goes beyond."""
-    height, width, _ = x.shape
-    above, below = max(-top, 0), max(bottom - height, 0)
-    before, after = max(-left, 0), max(right - width, 0)
-    part = x[top + above : bottom - below, left + before : right - after]
-    if above or below or before or after:
-        part = F.pad(part, (0, 0, before, after, above, below))
-    return part
-
-
-def _kernel_gradient(values: Tensor, grad: Tensor) -> Tensor:
-    """Return the gradient of the transformed weights, (36, C, K)."""
-    grid = _Grid.of(grad)
-    total = values.new_zeros(_WINDOW**2, values.shape[2], grad.shape[3])
-    chunks = list(grid.chunks(_GRADIENT_CHUNK))
-    room = _room(len(chunks[0]) * grid.across, grad)
-    for rows in chunks:
-        seen = room[:, : len(rows) * grid.across]
-        _output_values(grad, grid, rows, seen)
-        total.baddbmm_(values[:, grid.places(rows)].transpose(1, 2), seen)
-    return total
-
-
-class _Block(NamedTuple):
-    """Some neighbouring tiles: where they are in the map, and where among the tiles of a chunk."""
-
-    image: int
-    top: int
-    left: int
-    down: int
-    across: int
-    tiles: slice
-
-    @property
-    def bottom(self) -> int:
-        return self.top + _TILE * self.down
-
-    @property
-    def right(self) -> int:
-        return self.left + _TILE * self.across
-
-
-class _Grid(NamedTuple):
-    """Tiles that cover a batch of maps."""
-
-    batch: int
-    down: int
-    across: int
-
-    @classmethod
-    def of(cls, x: Tensor) -> _Grid:
-        """Return the grid for maps (B, H, W, C)."""
-        return cls(len(x), -(-x.shape[1] // _TILE), -(-x.shape[2] // _TILE))
-
-    @property
-    def tiles(self) -> int:
-        return self.batch * self.down * self.across
-
-    def places(self, rows: range) -> slice:
-        """Return where the tiles of these rows are among all."""
-        return slice(rows.start * self.across, rows.stop * self.across)
-
-    def chunks(self, tiles: int) -> Iterator[range]:
-        """Split the rows of tiles of all maps into ranges of about as many tiles per thread."""
-        total = self.batch * self.down
-        step = max(tiles * _pieces() // self.across, 1)
-        for first in range(0, total, step):
-            yield range(first, min(first + step, total))
-
-    def blocks(self, rows: range, channels: int) -> Iterator[_Block]:
-        """Split rows of tiles into blocks that the caches hold, none of them in two maps."""
-        most = max(_BLOCK * _pieces() // channels, 1)
-        row = rows.start
-        while row < rows.stop:
-            image, top = divmod(row, self.down)
-            down = max(min(most // self.across, rows.stop - row, self.down - top), 1)
-            for left in range(0, self.across, most):
-                across = min(most, self.across - left)
-                start = (row - rows.start) * self.across + left
-                tiles = slice(start, start + down * across)
-                yield _Block(image, _TILE * top, _TILE * left, down, across, tiles)
-            row += down
-
-
-def _pieces() -> int:
-    """Return how much more than one thread's work is done at a time."""
-    threads = torch.get_num_threads()
-    return 1 if threads == 1 else _SHARED * threads
-
-
-def channels_last(x: Tensor) -> Tensor:
-    """Turn a map (B, C, H, W) into (B, H, W, C), a copy only where it is needed."""
-    return x.permute(0, 2, 3, 1).contiguous()
-
-
-def _room(tiles: int, like: Tensor, channels: int | None = None) -> Tensor:
-    """Return memory for 36 numbers per tile and channel, (36, tiles, C).
-
-    Between the 36 is room for one tile more: rows whose distance is a power of two would compete
-    for the same places in the cache.
-    """
-    width = like.shape[-1] if channels is None else channels
-    return like.new_empty(_WINDOW**2, tiles + 1, width)[:, :tiles]
+def _pad_to_tiles(x: Tensor, border: int) -> Tensor:
+    """Pad a map with zeros to whole tiles: (B, C, H, W) -> (B, H', W', C)."""
+    bottom, right = (_TILE * _tiles(length) - length for length in x.shape[2:])
+    sides = (0, 0, border, border + right, border, border + bottom)
+    return F.pad(x.permute(0, 2, 3, 1), sides).contiguous()
 
 
 @lru_cache(maxsize=4)
