@@ -111,9 +111,10 @@ def do_runs(todo: list[Run], args: argparse.Namespace, records) -> None:
         records.add(run.key, record)
         write_report(records.runs, args.out)
     if failed:
+        names = [run.key for run in todo if run.key in failed]  # not as they ended
         raise UserError(
-            f'{len(failed)} of {len(todo)} runs failed: {", ".join(failed)}. The first: '
-            f'{next(iter(failed.values()))}'
+            f'{len(failed)} of {len(todo)} runs failed: {", ".join(names)}. The first: '
+            f'{failed[names[0]]}'
         )
 
 
