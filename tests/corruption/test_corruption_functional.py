@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import cv2
@@ -222,6 +224,29 @@ def test_wide_displacements_equal_a_float64_reference(severity, shape):
     # Summed in another order, as other threads would: far below what a position is rounded to.
     turned = blur.smooth_widely(noise[:, ::-1, ::-1], sigma, truncate=3)[:, ::-1, ::-1]
     assert np.abs(turned - found).max() < 1e-9
+
+
+def test_a_crystal_is_drawn_there_and_back():
+    ice = inspect.getmodule(functional.frost.__wrapped__)
+    stretches = Counter(frozenset(pair) for pair in pairwise(ice._tour()))
+    # 12 of the stem; 24 branches, each in three between its two forks; 4 twigs on each.
+    assert len(stretches) == 12 + 24 * 3 + 24 * 4
+    assert set(stretches.values()) == {2}
+
+
+def test_frost_draws_the_lines_of_its_crystals_once():
+    """The tour draws a line twice; what the look-up table makes of it is the line drawn once."""
+    ice = inspect.getmodule(functional.frost.__wrapped__)
+    once, twice = np.zeros((2, 224, 300), np.uint8)
+    for tour in ice._grow(224, 300, rng())[0]:
+        cv2.polylines(twice, [tour], False, 255, 1, cv2.LINE_AA, ice._SUBPIXEL_BITS)
+        lines = {frozenset(pair): pair for pair in pairwise(ice._TOUR.tolist())}.values()
+        places = dict(zip(ice._TOUR.tolist(), tour, strict=True))
+        segments = [np.array([places[a], places[b]]) for a, b in lines]
+        cv2.polylines(once, segments, False, 255, 1, cv2.LINE_AA, ice._SUBPIXEL_BITS)
+    found = 255 * (1 - cv2.LUT(twice, ice._FREE))
+    assert np.abs(found - once).mean() < 1
+    assert np.corrcoef(found.ravel(), once.ravel())[0, 1] > 0.999
 
 
 def test_frost_takes_photographs(tmp_path):

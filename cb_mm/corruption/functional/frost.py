@@ -74,13 +74,15 @@ def ice_sheet(height: int, width: int, rng: np.random.Generator) -> np.ndarray:
 
     Its brightness differs from sheet to sheet as it does among the photographs of ImageNet-C.
     """
-    size = max(height, width)
-    drawing = np.zeros((height, width), np.uint8)
-    for glimmer in _GLIMMER:
-        for lines in _grow(height, width, rng):
-            cv2.polylines(drawing, list(lines), False, glimmer, 1, cv2.LINE_AA, _SUBPIXEL_BITS)
-    crystal = drawing.astype(np.float32)
-    ice = cv2.filter2D(smooth(crystal, 0.0015 * size), -1, _SOFT_AND_RELIEF)
+    crystal = np.zeros((height, width), np.float32)
+    for tours, glimmer in zip(_grow(height, width, rng), _GLIMMER, strict=True):
+        twice = np.zeros((height, width), np.uint8)
+        cv2.polylines(twice, list(tours), False, 255, 1, cv2.LINE_AA, _SUBPIXEL_BITS)
+        crystal -= glimmer
+        crystal *= cv2.LUT(twice, _FREE)
+        crystal += glimmer
+    ice = smooth(crystal, 0.0015 * max(height, width))
+    ice = cv2.filter2D(ice, -1, _SOFT_AND_RELIEF)
     ice = cv2.scaleAdd(crystal, 0.22, ice)
     ice = cv2.scaleAdd(cloud(height, width, 1.4, rng), 60, ice)
     ice += rng.uniform(*_BRIGHTNESS) - cv2.mean(ice)[0]
@@ -88,43 +90,76 @@ def ice_sheet(height: int, width: int, rng: np.random.Generator) -> np.ndarray:
     return cv2.merge([cv2.convertScaleAbs(ice, beta=tint) for tint in _TINT])
 
 
-def _grow(height: int, width: int, rng: np.random.Generator) -> list[np.ndarray]:
-    """Return the stems, branches and twigs of fern-like crystals.
+def _grow(height: int, width: int, rng: np.random.Generator) -> np.ndarray:
+    """Return fern-like crystals: layers x crystals x points of `_TOUR` x 2, in sub-pixels (x, y).
 
-    Each is N polylines of K points, N x K x 2 integers in sub-pixels (x, y): a stem with all its
-    joints, and two branches or twigs with the place they grow from in between, because the number
-    of polylines is what drawing costs. The plane is complex: a step is a number, a turn a product.
+    The plane is complex: a step is a number, and a turn is a product.
     """
     sprays = _SPRAYS if width > height else _SPRAYS[::-1]
     # One root at a random place in each cell of a grid: the window is covered, no grid is visible.
     fields = np.stack(np.meshgrid(*(np.arange(n) for n in sprays), indexing='ij')).reshape(2, -1, 1)
-    x, y = (fields + rng.random(fields.shape)) / np.reshape(sprays, (2, 1, 1))
-    shape = (x.size, _FERNS)
-    root = np.broadcast_to(x * width + 1j * y * height, shape)
-    # The ferns of a spray open like a fan.
-    angle = rng.uniform(0, 2 * np.pi, x.shape) + rng.normal(0, 1.0, shape)
-    length = max(height, width) * rng.uniform(0.12, 0.38, x.shape) * rng.uniform(0.4, 1, shape)
-    bend = rng.normal(0, 0.3, shape)
-    opening = rng.uniform(0.5, 1.0, (*x.shape, 1))
+    one = fields.shape[1:]
+    shape = (one[0], _FERNS)
+    draws = [
+        (
+            rng.random(fields.shape),
+            rng.uniform(0, 2 * np.pi, one) + rng.normal(0, 1.0, shape),
+            rng.uniform(0.12, 0.38, one) * rng.uniform(0.4, 1, shape),
+            rng.normal(0, 0.3, shape),
+            rng.uniform(0.5, 1.0, (*one, 1)),
+            rng.uniform(0.4, 1.2, (*shape, _JOINTS, 2)),
+        )
+        for _ in _GLIMMER
+    ]
+    # The ferns of a spray have one root and open like a fan.
+    layers = (np.stack(drawn) for drawn in zip(*draws, strict=True))
+    place, angle, length, bend, opening, vigour = layers
+    x, y = np.moveaxis((fields + place) / np.reshape(sprays, (2, 1, 1)), 1, 0)
+    root = np.broadcast_to(x * width + 1j * y * height, angle.shape)
+    length *= max(height, width)
 
     along = np.arange(1, _JOINTS + 1) / _JOINTS
     heading = np.exp(1j * (angle[..., None] + bend[..., None] * along))
     joints = root[..., None] + np.cumsum(heading, axis=-1) * (length / _JOINTS)[..., None]
-    stems = np.concatenate([root[..., None], joints], -1)
 
     turns = np.exp(1j * np.stack([opening, -opening], -1))
     taper = np.minimum(1.05 - along, 2 * along) * length[..., None]
-    branch = 0.25 * (heading * taper)[..., None] * turns
-    branch = branch * rng.uniform(0.4, 1.2, branch.shape)
-    branches = np.stack([joints + branch[..., 0], joints, joints + branch[..., 1]], -1)
+    branch = 0.25 * (heading * taper)[..., None] * turns * vigour
+    tips = joints[..., None] + branch
 
     part = np.arange(1, _TWIGS + 1) / (_TWIGS + 1)
     forks = joints[..., None, None] + branch[..., None] * part
     twig = (branch[..., None] * (0.4 * (1.1 - part)))[..., None] * turns[..., None, None, :]
-    twigs = np.stack([forks + twig[..., 0], forks, forks + twig[..., 1]], -1)
+    ends = forks[..., None] + twig
 
-    points = (lines.reshape(-1, lines.shape[-1]) for lines in (stems, branches, twigs))
-    return [
-        np.rint(np.stack([p.real, p.imag], -1) * (1 << _SUBPIXEL_BITS)).astype(np.int32)
-        for p in points
-    ]
+    parts = (root[..., None], joints, tips, forks, ends)
+    nodes = np.concatenate([part.reshape(len(_GLIMMER), root[0].size, -1) for part in parts], -1)
+    points = np.stack([nodes.real, nodes.imag], -1) * (1 << _SUBPIXEL_BITS)
+    return np.rint(points).astype(np.int32).take(_TOUR, axis=2)
+
+
+def _tour() -> list[int]:
+    """Return a walk along a crystal that takes every stretch of it twice, there and back.
+
+    OpenCV spends more time on a line than on its pixels, so a crystal is drawn as a single one.
+    The points have the order of `_grow`: root, joints, tips of branches, forks, ends of twigs.
+    """
+    branches = 2 * _JOINTS
+    tips = 1 + _JOINTS
+    forks = tips + branches
+    ends = forks + branches * _TWIGS
+    walk = [0]
+    for joint in range(1, tips):
+        walk.append(joint)
+        for branch in (2 * joint - 2, 2 * joint - 1):
+            way = range(branch * _TWIGS, (branch + 1) * _TWIGS)
+            for fork in way:
+                walk += [forks + fork, ends + 2 * fork, forks + fork, ends + 2 * fork + 1]
+                walk.append(forks + fork)
+            walk += [tips + branch, *(forks + fork for fork in reversed(way)), joint]
+    return walk + list(range(_JOINTS - 1, -1, -1))
+
+
+_TOUR = np.array(_tour())
+# What a line leaves free of a pixel, from the brightness of drawing it twice in white.
+_FREE = np.sqrt(1 - np.arange(256, dtype=np.float32) / 255)

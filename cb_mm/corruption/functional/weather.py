@@ -36,16 +36,26 @@ def cloud(height: int, width: int, fading: float, rng: np.random.Generator) -> n
     field = np.zeros((1, 1), np.float32)
     # Waves of the ninth octave are too weak to see, so the field is drawn small and enlarged.
     for octave in range(min(octaves, 8)):
-        noise = rng.random((3, *field.shape), dtype=np.float32) * 2 - 1
+        noise = rng.random((3, *field.shape), dtype=np.float32)
+        noise *= 2
+        noise -= 1
         noise *= fading ** (-2 * octave)
-        below = np.roll(field, -1, axis=0)
-        centres = (field + below + np.roll(field + below, -1, axis=1)) / 4 + noise[0]
-        finer = np.empty((2 * len(field), 2 * len(field)), np.float32)
+        # The square is periodic. One row and one column more spare copies that are rolled around.
+        side = len(field)
+        around = np.empty((side + 1, side + 1), np.float32)
+        around[:-1, :-1], around[-1, :-1] = field, field[0]
+        around[:, -1] = around[:, 0]
+        pairs = around[:-1] + around[1:]
+        centres = np.empty_like(around)  # after those before them
+        centres[1:, 1:] = (pairs[:, :-1] + pairs[:, 1:]) / 4 + noise[0]
+        centres[0, 1:] = centres[-1, 1:]
+        centres[:, 0] = centres[:, -1]
+        finer = np.empty((2 * side, 2 * side), np.float32)
         finer[::2, ::2] = field
-        finer[1::2, 1::2] = centres
-        finer[1::2, ::2] = (field + below + centres + np.roll(centres, 1, axis=1)) / 4 + noise[1]
-        right = np.roll(field, -1, axis=1)
-        finer[::2, 1::2] = (field + right + centres + np.roll(centres, 1, axis=0)) / 4 + noise[2]
+        finer[1::2, 1::2] = centres[1:, 1:]
+        finer[1::2, ::2] = (pairs[:, :-1] + centres[1:, 1:] + centres[1:, :-1]) / 4 + noise[1]
+        rows = field + around[:-1, 1:]
+        finer[::2, 1::2] = (rows + centres[1:, 1:] + centres[:-1, 1:]) / 4 + noise[2]
         field = finer
     field -= field.min()
     field /= max(float(field.max()), 1e-12)
