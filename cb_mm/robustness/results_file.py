@@ -16,6 +16,8 @@ _NUMBER = (float, None)
 #: All that a comparison reads.
 _METRIC = {'n': int, 'mean': _NUMBER, 'std': _NUMBER, 'low': _NUMBER, 'high': _NUMBER,
            'values': ListOf(_NUMBER)}  # fmt: skip
+#: Of a metric, where there is one; a model card shows it.
+_OVER_IMAGES = {'low': float, 'high': float}
 _CELL = {'key': str, 'title': str, 'corruption': str, 'severity': (int, None), 'random': bool,
          'n': int, 'repeats': ListOf(int), 'metrics': MapOf(_METRIC),
          'per_class': MapOf(MapOf(_NUMBER)), 'curves': MapOf(MapOf(ListOf(_NUMBER)))}  # fmt: skip
@@ -23,7 +25,7 @@ _ATTACKS = {'attack_steps': int, 'attack_step_size': float, 'attack_restarts': i
             'random_start': bool}  # fmt: skip
 _RESULTS = {
     'model': str,
-    'about': {'checkpoint': (str, None)},
+    'about': {'checkpoint': (str, None), 'classes': ListOf(str)},
     'identity': {'data': str, 'annotations': str, 'images': int, 'seed': int},
     'headline': ListOf(str),
     'units': MapOf((str, None)),
@@ -62,13 +64,20 @@ def read_results(path: str | Path, option: str = 'compare') -> dict[str, Any]:
             f'`{option}` {path} is of version {str(results.get("version"))[:20]}; this program '
             f'reads {VERSION}. Run its test again, with another `out`.'
         )
-    for cell in results['cells'] if isinstance(results.get('cells'), list) else ():
-        if isinstance(cell, dict):
-            cell.setdefault('curves', {})  # older files have none
+    _fill_in(results)
     wrong = mismatch(results, _RESULTS) or _contradiction(results)
     if wrong:
         raise UserError(f'`{option}` {path} is damaged: {wrong}. Run its test again.')
     return results
+
+
+def _fill_in(results: dict[str, Any]) -> None:
+    """Add what older files do not have."""
+    if isinstance(results.get('about'), dict):
+        results['about'].setdefault('classes', [])
+    for cell in results['cells'] if isinstance(results.get('cells'), list) else ():
+        if isinstance(cell, dict):
+            cell.setdefault('curves', {})
 
 
 def read_compared(path: str | Path, option: str = 'compare') -> dict[str, Any]:
@@ -117,6 +126,8 @@ def _metric_contradiction(metric: dict[str, Any], repeats: int) -> str | None:
     known = metric['mean'], *interval
     if None not in known and not interval[0] <= metric['mean'] <= interval[1]:
         return 'its mean is outside its interval'
+    if metric.get('over_images') is not None:
+        return mismatch(metric['over_images'], _OVER_IMAGES, 'over_images')
     return None
 
 

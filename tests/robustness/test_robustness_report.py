@@ -39,7 +39,8 @@ def severities(models=1):
     levels = (1.5, 2.0, 2.5, 3.0, 3.5)
     rows += [record('fog', level, s, miou=50.0 - 5 * s) for s, level in enumerate(levels, 1)]
     rows += [record('snow', 1.0, 1, miou=20.0)]
-    return {'identity': identity, 'about': {'config': 'mine.py', 'checkpoint': None}}, rows
+    about = {'config': 'mine.py', 'checkpoint': None, 'classes': ['road', 'sky']}
+    return {'identity': identity, 'about': about}, rows
 
 
 def test_json_holds_the_statistics(tmp_path):
@@ -381,16 +382,28 @@ def test_results_of_another_kind_are_refused(tmp_path):
         read_results(tmp_path)
 
 
-def test_classes_in_another_order_are_not_compared():
-    header, _ = severities()
-    other = {
-        'identity': header['identity'],
-        'model': 'other',
-        'about': {'classes': ['road', 'sky']},
-    }
+def test_classes_in_another_order_are_not_compared(tmp_path):
+    """As they come from the file of the other test; an old file does not say its classes."""
+    header, rows = severities()
+    write_report(tmp_path, header, rows)
+    other = read_compared(tmp_path)
     check_comparable(header['identity'], {'classes': ('road', 'sky')}, other)
     with pytest.raises(UserError, match=r"'road' is number 0 there and 1 here"):
         check_comparable(header['identity'], {'classes': ('sky', 'road')}, other)
+    del header['about']['classes']
+    write_report(tmp_path, header, rows)
+    check_comparable(header['identity'], {'classes': ('sky', 'road')}, read_compared(tmp_path))
+
+
+def test_a_damaged_interval_over_images_is_named(tmp_path):
+    """A comparison does not read it; the card of a shared model does."""
+    write_report(tmp_path, *severities())
+    good = json.loads((tmp_path / 'results.json').read_text())
+    for value in ({'low': 1.0}, {'low': 'x', 'high': 2}, [1, 2], 3):
+        good['cells'][0]['metrics']['mIoU']['over_images'] = value
+        (tmp_path / 'results.json').write_text(json.dumps(good))
+        with pytest.raises(UserError, match=r'is damaged: cells\[0\].metrics.mIoU: over_images'):
+            read_results(tmp_path)
 
 
 def test_long_titles_leave_room_for_the_bars():
