@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,10 +13,11 @@ from typing import Any
 import cv2
 import numpy as np
 from mmengine.registry import DATASETS
+from PIL import Image
 from torch.utils.data import Dataset
 
 from ..corruption import Cell, corrupt_dataset_cfg
-from ..datasets.checks.samples import step_lists
+from ..datasets.checks.samples import SampleRules, step_lists
 from ..engine.hooks.sample_guard import load_failure
 from ..errors import UserError
 from ..fileio.atomic import write_atomically
@@ -91,6 +93,7 @@ class ImageWriter(Dataset):
             raise UserError('the test data set has no images.')
         for steps in step_lists(self.dataset):
             _end_after_corruption(steps)
+        self.rules = SampleRules.of(self.dataset)
         store_loaders(self.dataset, ImageStore(0))  # for its messages
 
     def digest(self) -> str:
@@ -119,14 +122,24 @@ class ImageWriter(Dataset):
                 step.job, corruption = Job(self.cells[cell]), step
         assert corruption is not None  # it was inserted
         try:
-            image = self.dataset[number]['img']
-            content = self.encoding.encode(image, corruption.channel_order)
+            results = self.dataset[number]
+            self._check_orientation(results)
+            content = self.encoding.encode(results['img'], corruption.channel_order)
             write_atomically(self.file(item), content)
         except UserError as error:  # as a text: torch wraps what a worker raises in a traceback
             return str(error)
         except Exception as error:
             return load_failure(self.dataset, number, error).message
         return ''
+
+    def _check_orientation(self, results: dict) -> None:
+        """Refuse an image that its EXIF tag rotates: the copy is linked to labels that are not."""
+        labels = results.get('seg_map_path')
+        with contextlib.suppress(OSError):  # there are none, or not on this disk
+            if labels:
+                with Image.open(labels) as opened:
+                    size = opened.size[::-1]
+                self.rules.check_orientation(results, size, f'its label map {labels}')
 
 
 def folder_of(cell: Cell) -> str:

@@ -13,6 +13,7 @@ import pytest
 import torch
 from forked import KillWhileWriting, run
 from mmengine.registry import MODELS, init_default_scope
+from PIL import Image
 from robustness_models import SmallModel
 from tiny_imagenet import small_steps, write_imagenet
 from tool import config_file
@@ -197,6 +198,22 @@ def test_a_broken_image_is_named(seg, tmp_path):
     with pytest.raises(UserError, match=broken.name):
         corrupt_dataset(seg.config, tmp_path / 'out', corruptions=['fog=2'],
                         data_root=tmp_path / 'data')  # fmt: skip
+
+
+@pytest.mark.parametrize('value', [3, 6])
+def test_an_image_that_is_turned_without_its_label_map_is_not_copied(seg, tmp_path, value):
+    """The copy has the rotated pixels and no tag, so nobody could tell later."""
+    shutil.copytree(seg.data, tmp_path / 'data')
+    # The quick check at the start looks at the first, the third and the last.
+    second = sorted((tmp_path / 'data' / 'images' / 'validation').iterdir())[1]
+    tags = Image.Exif()
+    tags[0x0112] = value
+    with Image.open(second) as picture:
+        picture.save(second, exif=tags)
+    options = dict(corruptions=['fog=2'], data_root=tmp_path / 'data')
+    with pytest.raises(UserError, match=f'{second.name} has the EXIF orientation {value}'):
+        corrupt_dataset(seg.config, tmp_path / 'out', **options)
+    assert not list((tmp_path / 'out').rglob(second.name))
 
 
 @pytest.mark.parametrize(

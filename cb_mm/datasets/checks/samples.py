@@ -59,7 +59,7 @@ class SampleRules:
             told = results.get('height'), results.get('width')
             known = all(isinstance(size, (int, float)) for size in told)
             if results.get('instances'):
-                self._check_orientation(results, told if known else None, 'its annotation')
+                self.check_orientation(results, told if known else None, 'its annotation')
             if known and told != loaded:
                 raise UserError(
                     f'image {image} is {loaded[1]} x {loaded[0]}, its annotation says '
@@ -68,7 +68,7 @@ class SampleRules:
         if 'gt_seg_map' in new:
             file, labels = results.get('seg_map_path'), np.asarray(results['gt_seg_map'])
             height, width = results.get('ori_shape') or results['img'].shape[:2]
-            self._check_orientation(results, labels.shape, f'its label map {file}')
+            self.check_orientation(results, labels.shape, f'its label map {file}')
             if min(height, width) == 1:  # mmseg drops that side of the label map
                 raise SampleError(
                     f'image {image} is {width} x {height}: one row or column of pixels cannot be '
@@ -98,7 +98,7 @@ class SampleRules:
         if boxes is not None and not np.isfinite(np.asarray(getattr(boxes, 'tensor', boxes))).all():
             raise UserError(f'image {image} has a box that is not finite (NaN or infinity).')
 
-    def _check_orientation(self, results: dict, size: Any, what: str) -> None:
+    def check_orientation(self, results: dict, size: Any, what: str) -> None:
         """Refuse a rotated image, unless its annotation has the rotated size."""
         image = results.get('img_path')
         orientation = exif_orientation(image) if self.turned and image else 1
