@@ -221,8 +221,8 @@ def _from_config(
         set_normalization(config, normalization, checkpoint, trust)
         prepare = config.model.data_preprocessor
         mean, std = prepare.get('mean') or (0.0,) * 3, prepare.get('std') or (1.0,) * 3
-        # mmpretrain uses another name.
-        to_rgb = bool(prepare.get('bgr_to_rgb') or prepare.get('to_rgb'))
+        # Either name swaps what mmcv has loaded as BGR; mmpretrain has a third one.
+        to_rgb = any(prepare.get(name) for name in ('bgr_to_rgb', 'rgb_to_bgr', 'to_rgb'))
     else:
         found, to_rgb = _normalization(normalization, checkpoint, trust), True
         mean, std = found or NORMALIZATIONS['imagenet']

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from mmengine.config import Config
@@ -20,6 +21,7 @@ from mmengine.runner import BaseLoop
 from old_checkpoint import ALL, CHECKPOINT, CONFIG, DONE
 from tool import CONFIGS, main_of, write_config
 
+from cb_mm.attention.subject import load_subject
 from cb_mm.checkpoints.label_set import KEY, LabelSet
 from cb_mm.checkpoints.load_model import load_model
 from cb_mm.checkpoints.match import require_finite, weights_digest, weights_in
@@ -264,6 +266,20 @@ def test_the_hook_compares_all_when_a_run_is_resumed_or_tested(trained):
     hook.after_load_checkpoint(runner_of(other, False, _train_loop=shuffled), content)
     with pytest.raises(UserError, match='num_heads was 4 and is 3'):
         hook.after_load_checkpoint(runner_of(heads, False, _train_loop=shuffled), content)
+
+
+@pytest.mark.parametrize('swap', ['bgr_to_rgb', 'rgb_to_bgr', None])
+def test_attention_is_of_the_channels_that_the_model_sees(trained, swap):
+    """Either option swaps them, whatever it is called."""
+    changes = {'model__data_preprocessor__bgr_to_rgb': False}
+    changes |= {f'model__data_preprocessor__{swap}': True} if swap else {}
+    subject = load_subject(config_with(**changes), trained, allow_mismatch=swap is None)
+    image = np.zeros((32, 32, 3), np.uint8)
+    image[..., 0] = 240  # red
+    seen = []
+    subject.model.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
+    subject.run(image, lambda *_: None)
+    assert seen[0][0, :, 0, 0].tolist() == ([2, -2, -2] if swap else [-2, -2, 2])
 
 
 def test_normalization(trained):
