@@ -22,6 +22,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from ..fileio.atomic import write_atomically
 from ..fileio.figures import USUAL_FORMATS, check_formats, new_figure, save_figure
 from ..fileio.result_files import write_json
+from ..fileio.safe_text import figure_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -268,7 +269,7 @@ def bar_chart(rows: Sequence[Row]) -> Figure:
             ]
             axis.barh(place, middle, xerr=spread, height=0.65, color='#4878a8', ecolor='#333333')
             axis.text(0, place, f' {middle:.0f}', va='center', color='white', fontsize=8)
-        axis.set_yticks(range(len(rows)), [row.name for row in rows], fontsize=8)
+        axis.set_yticks(range(len(rows)), [figure_text(row.name) for row in rows], fontsize=8)
         axis.set_xlabel(f'{title}, ms (median, quartiles)', fontsize=8)
         axis.tick_params(axis='x', labelsize=8)
         axis.spines[['top', 'right']].set_visible(False)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
 from ..fileio.figures import USUAL_FORMATS, check_formats, figure_bytes, new_figure
+from ..fileio.safe_text import figure_text
 from .calls import api, save_files
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ _STYLE: dict[Any, Any] = {
     'font.size': 9, 'axes.spines.top': False, 'axes.spines.right': False, 'axes.grid': True,
     'grid.color': '#dddddd', 'axes.axisbelow': True, 'legend.frameon': False,
 }  # fmt: skip
+#: What must be numbers.
+_COUNTED = ('iter', 'step', 'epoch', 'loss')
 _OF_THE_CLOCK = {'time', 'data_time', 'memory', 'step', 'iter', 'epoch', 'lr', 'base_lr'}
 _TITLES = {
     'loss': 'training loss',
@@ -61,11 +64,7 @@ def read_curves(run: str | Path, name: str | None = None) -> Curves:
     train: dict[int, dict] = {}
     val: dict[int, dict] = {}
     for file in files:
-        for line in file.read_text(encoding='utf-8').splitlines():
-            try:
-                entry = json.loads(line)
-            except ValueError:
-                continue  # the last line of a run that was killed
+        for entry in _entries(file):
             if 'lr' in entry and 'iter' in entry:
                 train[entry['iter']] = entry
             elif 'step' in entry:
@@ -75,7 +74,7 @@ def read_curves(run: str | Path, name: str | None = None) -> Curves:
     by_epoch = any('epoch' in entry for entry in train.values())
     sums: dict[int, list[float]] = {}
     for step, entry in train.items():
-        if 'loss' in entry:
+        if 'loss' in entry and ('epoch' in entry or not by_epoch):
             sums.setdefault(entry['epoch'] if by_epoch else step, []).append(entry['loss'])
     values = {'loss': {step: sum(all_) / len(all_) for step, all_ in sorted(sums.items())}}
     for step, entry in sorted(val.items()):
@@ -83,6 +82,23 @@ def read_curves(run: str | Path, name: str | None = None) -> Curves:
             if key not in _OF_THE_CLOCK and isinstance(value, (int, float)):
                 values.setdefault(key, {})[step] = value
     return Curves(name or path.resolve().name, 'epoch' if by_epoch else 'iteration', values)
+
+
+def _entries(file: Path) -> Iterator[dict[str, Any]]:
+    """Yield the lines of a log; the last one of a run that was killed may be cut off."""
+    lines = file.read_bytes().splitlines()
+    for number, line in enumerate(lines, start=1):
+        try:
+            entry = json.loads(line)
+        except (ValueError, RecursionError):
+            entry = None
+        sound = isinstance(entry, dict) and all(
+            isinstance(entry[key], (int, float)) for key in _COUNTED if key in entry
+        )
+        if sound:
+            yield entry
+        elif number < len(lines):
+            raise UserError(f'`runs` {file}: line {number} is damaged. Remove it.')
 
 
 def draw_curves(runs: Sequence[Curves], metrics: Sequence[str] | None = None) -> Figure:
@@ -108,10 +124,14 @@ def draw_curves(runs: Sequence[Curves], metrics: Sequence[str] | None = None) ->
             for i, run in enumerate(runs):
                 points = run.values.get(key) or {}
                 axes.plot(
-                    list(points), list(points.values()), color=_COLOURS[i % len(_COLOURS)],
-                    label=run.name, marker='o' if len(points) < 20 else None, markersize=3,
-                )  # fmt: skip
-            axes.set_title(_TITLES.get(key, key))
+                    list(points),
+                    list(points.values()),
+                    color=_COLOURS[i % len(_COLOURS)],
+                    label=figure_text(run.name),
+                    marker='o' if len(points) < 20 else None,
+                    markersize=3,
+                )
+            axes.set_title(figure_text(_TITLES.get(key, key)))
             axes.set_xlabel(runs[0].unit)
         panels[0].legend()
     return figure

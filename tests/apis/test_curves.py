@@ -92,3 +92,26 @@ def test_refuses_what_it_cannot_draw(tmp_path):
         plot_curves(runs, tmp_path / 'x')
     with pytest.raises(UserError, match='`metrics` mIoU is in none'):
         plot_curves(runs[:1], tmp_path / 'x', metrics=['mIoU'])
+
+
+def test_names_are_written_as_they_are(tmp_path):
+    """Dollars are no mathematics, and an underscore hides nothing from the legend."""
+    runs = [write_run(tmp_path / name, [3], [10]) for name in ('$x_{$', '_a')]
+    figure = draw_curves([read_curves(run) for run in runs])
+    assert len(figure.axes[0].get_legend().get_texts()) == 2
+    assert plot_curves(runs, formats=['png']).files['curves.png'].startswith(b'\x89PNG')
+
+
+@pytest.mark.parametrize(
+    'line',
+    [b'[]', b'7', b'{"lr":', b'\xff\xfe', b'[' * 9999, b'{"lr": 1, "iter": "x", "loss": 1}',
+     b'{"lr": 1, "iter": 1, "epoch": 1, "loss": "?"}', b'{"step": [1]}'],
+)  # fmt: skip
+def test_a_damaged_line_is_named_unless_the_log_ends_there(tmp_path, line):
+    (file,) = write_run(tmp_path / 'a', [3], [10]).rglob('scalars.json')
+    lines = file.read_bytes().splitlines()[:-1]
+    file.write_bytes(b'\n'.join([*lines, line]))
+    assert read_curves(file).values['loss'] == {1: 3.5}
+    file.write_bytes(b'\n'.join([lines[0], line, *lines[1:]]))
+    with pytest.raises(UserError, match=r'scalars\.json: line 2 is damaged'):
+        read_curves(file)

@@ -96,6 +96,7 @@ def test_table_and_chart():
     assert len({line.count('|') for line in lines}) == 1
     assert '| first | 1.50 | 2.0 | 200.0 (150.0 to 250.0) | 200.0 | 20.00 | 1.00 | 3 |' in lines[2]
     assert lines[3].endswith('| 100.0 (100.0 to 100.0) | 0.50 | 1 | 1.0e-02 |')
+    rows[1].name = 'a config called $x_{$'  # of a stranger's
     picture = matplotlib.image.imread(BytesIO(figure_bytes(bar_chart(rows), dpi=110)))
     assert picture.shape[1] > picture.shape[0] > 100
     assert picture.std() > 0.05
