@@ -181,7 +181,7 @@ def _run_row(
     length = f'{loop[unit]} {"epochs" if unit == "max_epochs" else "iterations"}'
     file = folder / RESULT
     if file.is_file():
-        found = RowResult(**json.loads(file.read_text(encoding='utf-8')))
+        found = _read_result(file)
         if (found.options, found.length) != (changes, length):
             raise UserError(
                 f'{file} is of another run ({found.length}, {" ".join(found.options)}). Choose '
@@ -199,3 +199,17 @@ def _run_row(
     if run.runner.rank == 0:
         write_atomically(file, json.dumps(asdict(result), indent=2).encode())
     return result
+
+
+def _read_result(file: Path) -> RowResult:
+    """Return the result of a row that was trained before."""
+    try:
+        found = RowResult(**json.loads(file.read_bytes()))
+        texts = [found.label, found.length, *found.options]
+        numbers = [found.ours['parameters'], *found.ours.values(), *found.paper.values()]
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        texts, numbers = [None], []
+    sound = all(isinstance(one, str) for one in texts)
+    if not sound or not all(isinstance(one, (int, float)) for one in numbers):
+        raise UserError(f'{file} is damaged. Remove its folder, and the row is trained again.')
+    return found

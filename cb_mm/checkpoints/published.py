@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import timm
 
+from ..fileio.result_files import read_json
 from .label_set import KEY
 from .match import weights_in
 
@@ -111,7 +111,7 @@ def published_normalization(file: str | Path) -> MeanAndStd | None:
     beside = Path(file).with_name('config.json')
     if beside.is_file():
         try:
-            cfg = json.loads(beside.read_text(encoding='utf-8'))['pretrained_cfg']
+            cfg = read_json(beside)['pretrained_cfg']
             return _in_grey_levels(cfg['mean'], cfg['std'])
         except (OSError, ValueError, KeyError, TypeError):
             pass  # the notes of something else

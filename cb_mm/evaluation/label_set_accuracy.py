@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from importlib import resources
@@ -14,6 +13,7 @@ from mmengine.registry import METRICS
 from mmpretrain.evaluation import Accuracy
 
 from ..errors import MissingFile, UserError
+from ..fileio.result_files import parse_json
 
 _NUMBERED = re.compile(r'ILSVRC2012_val_(\d{8})\.')
 
@@ -87,14 +87,14 @@ class LabelSetAccuracy(Accuracy):
 def read_real_labels(source: str) -> list[list[int]]:
     """Return the labels of ImageNet-ReaL, from its file or from timm's copy ('timm')."""
     if source == 'timm':
-        text = (resources.files('timm.data') / '_info/imagenet_real_labels.json').read_text()
+        content = (resources.files('timm.data') / '_info/imagenet_real_labels.json').read_bytes()
     else:
         path = Path(source).expanduser()
         if not path.is_file():
             raise MissingFile(f'label file {source} of ImageNet-ReaL does not exist.')
-        text = path.read_text(encoding='utf-8')
+        content = path.read_bytes()
     try:
-        labels = json.loads(text)
+        labels = parse_json(content)
         return [[int(label) for label in row] for row in labels]
     except (ValueError, TypeError) as error:
         raise UserError(

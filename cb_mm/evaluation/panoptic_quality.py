@@ -7,7 +7,6 @@ crowds are those of the COCO panoptic task.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,11 +16,20 @@ import numpy as np
 from mmengine.registry import METRICS
 
 from ..errors import MissingFile, UserError
+from ..fileio.json_shape import ListOf, mismatch
+from ..fileio.result_files import read_json
 from .streaming import Figures, State, StreamingMetric
 
 #: mmdet numbers a segment as label + 1000 × instance.
 _OFFSET = 1000
 _VOID = 0
+_SEGMENT = {'id': int, 'category_id': int}
+_TRUTH = {
+    'annotations': ListOf(
+        {'image_id': (int, str), 'file_name': str, 'segments_info': ListOf(_SEGMENT)}
+    ),
+    'categories': ListOf({'id': int, 'name': str}),
+}
 #: An IoU is counted in units of 2⁻³², so that sums are exact.
 _ONE = 1 << 32
 
@@ -50,9 +58,8 @@ class PanopticQualityMetric(StreamingMetric):
     ) -> None:
         super().__init__(collect_device, prefix)
         self.seg_prefix = Path(seg_prefix)
-        if not Path(ann_file).is_file():
-            raise MissingFile(f'PanopticQualityMetric: ann_file {ann_file} does not exist.')
-        content = json.loads(Path(ann_file).read_text(encoding='utf-8'))
+        self.ann_file = Path(ann_file)
+        content = _read_truth(self.ann_file)
         self.truth = {one['image_id']: one for one in content['annotations']}
         self.categories = {one['id']: one for one in content['categories']}
 
@@ -60,14 +67,20 @@ class PanopticQualityMetric(StreamingMetric):
         """Match the segments of one image."""
         if 'pred_panoptic_seg' not in sample:
             raise UserError('PanopticQualityMetric needs a model that predicts panoptic segments.')
-        truth = self.truth[sample['img_id']]
+        truth = self.truth.get(sample['img_id'])
+        if truth is None:
+            raise UserError(f'{self.ann_file} has no annotation of image {sample["img_id"]}.')
         labels = self._labels()
         segments = {one['id']: one for one in truth['segments_info']
                     if one['category_id'] in labels}  # fmt: skip
         true_map = _read_ids(self.seg_prefix / truth['file_name'])
         found = sample['pred_panoptic_seg']
         classes = len(self.dataset_meta['classes'])
-        predicted = np.asarray(found['sem_seg'].cpu()).reshape(true_map.shape).astype(np.int64)
+        predicted = np.asarray(found['sem_seg'].cpu()).astype(np.int64)
+        predicted = predicted.reshape(predicted.shape[-2:])
+        if predicted.shape != true_map.shape:
+            sizes = ['x'.join(map(str, one.shape[::-1])) for one in (true_map, predicted)]
+            raise UserError(f'label map {truth["file_name"]} is {sizes[0]}, its image {sizes[1]}.')
         ignored = found.get('ignore_index', classes)
         void = (predicted % _OFFSET == classes) | (predicted % _OFFSET == ignored)
         predicted = np.where(void, _VOID, predicted + 1)  # 0 is the first class in mmdet
@@ -137,6 +150,19 @@ class PanopticQualityMetric(StreamingMetric):
         for number, label in labels.items():
             things[label] = bool(self.categories[number].get('isthing', 0))
         return things
+
+
+def _read_truth(file: Path) -> dict[str, Any]:
+    if not file.is_file():
+        raise MissingFile(f'PanopticQualityMetric: ann_file {file} does not exist.')
+    try:
+        content = read_json(file)
+    except ValueError as error:
+        raise UserError(f'PanopticQualityMetric: ann_file {file} is not JSON ({error}).') from error
+    wrong = mismatch(content, _TRUTH)
+    if wrong:
+        raise UserError(f"{file} is not in COCO's panoptic format: {wrong}. Correct `ann_file`.")
+    return content
 
 
 def _read_ids(path: Path) -> np.ndarray:

@@ -170,3 +170,10 @@ def test_runs_skips_and_resumes(tmp_path, monkeypatch, capsys):
         run_ablation('table3', rows=['SE'], **{**options, 'epochs': 3})
     with pytest.raises(UserError, match='rows='):
         run_ablation('table3', rows=['SF'], **options)
+    file = tmp_path / 'work' / 'se' / ablation.RESULT
+    good = json.loads(file.read_text())
+    for damaged in ('{', '[]', '{}', json.dumps({**good, 'ours': {}}),
+                    json.dumps({**good, 'paper': {'top1': 'x'}})):  # fmt: skip
+        file.write_text(damaged)
+        with pytest.raises(UserError, match=f'{file} is damaged'):
+            run_ablation('table3', rows=['SE'], **options)

@@ -211,9 +211,10 @@ def test_real_labels_from_a_file(tmp_path):
         metric.process(None, outputs)
     with pytest.raises(UserError, match='does not exist'):
         LabelSetAccuracy(real_labels=str(tmp_path / 'none.json'))
-    file.write_text('{"a": 1')
-    with pytest.raises(UserError, match='not the label file'):
-        LabelSetAccuracy(real_labels=str(file))
+    for damaged in (b'{"a": 1', b'\xff\xfe\x00', b'[' * 9999, b'[1]'):
+        file.write_bytes(damaged)
+        with pytest.raises(UserError, match='not the label file'):
+            LabelSetAccuracy(real_labels=str(file))
 
 
 def test_only_present_classes_compete():

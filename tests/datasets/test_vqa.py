@@ -92,7 +92,14 @@ def test_vocabulary(tmp_path):
         (tmp_path / name).write_text(text)
         assert read_vocabulary(tmp_path / name) == ['yes', 'no']
     (tmp_path / 'c.json').write_text('{"no": 7}')
-    for name, message in (('c.json', 'numbers 0 to'), ('none.json', 'does not exist')):
+    for name in ('d.json', 'd.txt'):
+        (tmp_path / name).write_bytes(b'\xff\xfe\x00')
+    for name, message in (
+        ('c.json', 'numbers 0 to'),
+        ('none.json', 'does not exist'),
+        ('d.json', r'd\.json is not JSON'),
+        ('d.txt', r'd\.txt is not text in UTF-8'),
+    ):
         with pytest.raises(UserError, match=message):
             read_vocabulary(tmp_path / name)
 

@@ -112,8 +112,29 @@ def test_masks_by_hand(tmp_path):
             mean = np.mean([expected[k][place] for k in labels])
             assert found.metrics[name + suffix] == pytest.approx(mean, abs=1e-6)
     assert 5 < found.metrics['PQ'] < 95
+    with pytest.raises(UserError, match=r'truth\.json has no annotation of image 99'):
+        metric.process({}, [{**samples[0], 'img_id': 99}])
+    small = {'sem_seg': torch.zeros(1, 10, 20)}
+    with pytest.raises(UserError, match=r'label map 0\.png is 64x48, its image 20x10'):
+        metric.process({}, [{**samples[0], 'pred_panoptic_seg': small}])
     held = sum(array.nbytes for array in [*metric._state.values(), *metric._last.values()])
     assert held == 2 * 4 * 4 * 8, 'four sums of four classes, and those of the last image'
+
+
+@pytest.mark.parametrize(
+    ('content', 'message'),
+    [
+        ('{', 'is not JSON'),
+        ('[]', 'it is not an object'),
+        ('{"annotations": []}', 'categories is missing'),
+        ('{"annotations": [{}], "categories": []}', r'annotations\[0\].image_id is missing'),
+        ('{"annotations": [], "categories": [{"id": 1}]}', r'categories\[0\].name is missing'),
+    ],
+)
+def test_other_annotations_are_refused(tmp_path, content, message):
+    (tmp_path / 'a.json').write_text(content)
+    with pytest.raises(UserError, match=rf'a\.json.*{message}'):
+        PanopticQualityMetric(str(tmp_path / 'a.json'), str(tmp_path))
 
 
 @pytest.fixture(scope='module')

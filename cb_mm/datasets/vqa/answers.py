@@ -6,13 +6,13 @@ digits makes every sign vanish rather than become a space, and 'none' is the num
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ...errors import MissingFile, UserError
+from ...fileio.result_files import read_json
 
 _SIGNS = ';/[]"{}()=+\\_-><@`,?!'
 _COMMA_IN_NUMBER = re.compile(r'\d,\d')
@@ -113,13 +113,14 @@ def read_vocabulary(file: str | Path) -> list[str]:
     file = Path(file)
     if not file.is_file():
         raise MissingFile(f'answer file {file} does not exist.')
-    text = file.read_text(encoding='utf-8')
-    if file.suffix != '.json':
-        return [line.strip() for line in text.splitlines() if line.strip()]
+    kind = 'JSON' if file.suffix == '.json' else 'text in UTF-8'
     try:
-        content = json.loads(text)
+        if kind != 'JSON':
+            lines = file.read_text(encoding='utf-8').splitlines()
+            return [line.strip() for line in lines if line.strip()]
+        content = read_json(file)
     except ValueError as error:
-        raise UserError(f'answer file {file} is not JSON: {error}.') from error
+        raise UserError(f'answer file {file} is not {kind}: {error}.') from error
     if isinstance(content, dict) and sorted(map(str, content.values())) == sorted(
         map(str, range(len(content)))
     ):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from ...errors import MissingFile, UserError
+from ...fileio.result_files import read_json
 
 #: Parts with answers, and those without, whose images are COCO's test images.
 SPLITS = ('train2014', 'val2014')
@@ -48,7 +48,7 @@ def read_records(root: str | Path, name: str, section: str) -> list[dict[str, An
     if not path.is_file():
         raise MissingFile(f'{path} does not exist. {RELEASE}')
     try:
-        content = json.loads(path.read_text(encoding='utf-8'))
+        content = read_json(path)
     except ValueError as error:
         raise UserError(f'{path} is not JSON: {error}. {RELEASE}') from error
     records = content.get(section) if isinstance(content, dict) else None
