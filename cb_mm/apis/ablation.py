@@ -207,9 +207,11 @@ def _read_result(file: Path) -> RowResult:
         found = RowResult(**json.loads(file.read_bytes()))
         texts = [found.label, found.length, *found.options]
         numbers = [found.ours['parameters'], *found.ours.values(), *found.paper.values()]
+        sound = all(isinstance(one, str) for one in texts) and all(
+            isinstance(one, (int, float)) for one in numbers
+        )
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        texts, numbers = [None], []
-    sound = all(isinstance(one, str) for one in texts)
-    if not sound or not all(isinstance(one, (int, float)) for one in numbers):
+        sound = False
+    if not sound:
         raise UserError(f'{file} is damaged. Remove its folder, and the row is trained again.')
     return found

@@ -73,6 +73,20 @@ def betas_of_one(content: dict) -> None:
     content['optimizer']['param_groups'][0]['betas'] = (0.9,)
 
 
+def two_schedules(content: dict) -> None:
+    content['param_schedulers'] *= 2
+
+
+def no_schedule(content: dict) -> None:
+    content['param_schedulers'] = []
+
+
+def other_schedule(content: dict) -> None:
+    state = content['param_schedulers'][0]
+    del state['power'], state['eta_min']
+    state['factor'] = 0.5
+
+
 @pytest.mark.parametrize(
     ('change', 'message'),
     [
@@ -83,6 +97,9 @@ def betas_of_one(content: dict) -> None:
         (no_groups, 'no parameters'),
         (rate_of_text, 'lr of its optimizer'),
         (betas_of_one, 'betas of its optimizer'),
+        (two_schedules, r'its schedule .param_scheduler. has 2 parts, that of the config 1'),
+        (no_schedule, r'its schedule .param_scheduler. has 0 parts, that of the config 1'),
+        (other_schedule, r'its schedule .param_scheduler. is of other types'),
     ],
 )
 def test_other_optimizers(trained, change, message, tmp_path):

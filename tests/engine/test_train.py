@@ -276,8 +276,14 @@ def test_a_resumed_run_says_that_its_lr_is_the_checkpoints(scenes, tmp_path):
                  'note     lr was scaled to this batch from 8'):  # fmt: skip
         assert line in done.out
     done = forked.run('train.py', *words, '--resume', *single, 'train_cfg.max_iters=4',
+                      'param_scheduler.0.end=9', 'optim_wrapper.optimizer.weight_decay=0.5',
                       cwd=tmp_path)  # fmt: skip
     assert done.code == 0, done.err
+    assert "(4 iterations; the lr follows the checkpoint's schedule)" in done.out
+    assert "weights  the checkpoint's\n" in done.out
+    (kept,) = [line for line in done.out.splitlines() if line.startswith('kept')]
+    assert "the checkpoint's end 6 (9 in the config)" in kept
+    assert 'weight_decay 0.01 (0.5 in the config)' in kept
     assert 'lr       0.00025' in done.out
     assert "lr and its schedule are the checkpoint's" in done.out
     assert 'was scaled' not in done.out

@@ -8,13 +8,14 @@ from mmengine.runner import Runner, find_latest_checkpoint
 from torch.optim import Optimizer
 
 from ...checkpoints.match import require_fit, weights_in
+from ...checkpoints.schedule_state import require_schedule_fit
 from ...checkpoints.training_state import require_optimizer_fit
 from ...compat.wrappers import unwrap
 
 
 @HOOKS.register_module()
 class CheckpointMatchHook(Hook):
-    """Refuse to resume from a checkpoint of another model or optimizer."""
+    """Refuse to resume from a checkpoint of another model, optimizer or schedule."""
 
     priority = 'HIGH'  # another model: say that before what else differs
 
@@ -28,3 +29,4 @@ class CheckpointMatchHook(Hook):
         optimizer = getattr(runner.optim_wrapper, 'optimizer', None)
         if isinstance(optimizer, Optimizer) and 'optimizer' in checkpoint:
             require_optimizer_fit(optimizer, checkpoint['optimizer'], file)
+        require_schedule_fit(runner.param_schedulers, checkpoint.get('param_schedulers'), file)

@@ -9,8 +9,10 @@ from mmengine.hooks import Hook
 from mmengine.optim import OptimWrapperDict
 from mmengine.registry import HOOKS
 from mmengine.runner import IterBasedTrainLoop, Runner
+from torch.optim import Optimizer
 
 from ...checkpoints.normalization import normalization_caution
+from ...checkpoints.schedule_state import kept_settings
 from ...compat import families as family
 from ...compat.wrappers import unwrap
 from ...errors import in_users_words
@@ -40,11 +42,15 @@ class StartReportHook(Hook):
         self.config, self.init, self.built, self.precision = config, init, built, precision
         self.done = False
         self.change: str | None = None
+        self.kept: tuple[list[str], list[str]] = [], []
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
-        """Compare the processes and the batch of a resumed checkpoint."""
+        """Compare the processes, the batch and the optimizer of a resumed checkpoint."""
         if runner._resume:
             self.change = changed_scale(checkpoint, runner)
+            optimizer = getattr(runner.optim_wrapper, 'optimizer', None)
+            if isinstance(optimizer, Optimizer):
+                self.kept = kept_settings(optimizer, runner.param_schedulers, checkpoint)
 
     def before_train(self, runner: Runner) -> None:
         """Print it, only from the main process."""
@@ -63,8 +69,11 @@ class StartReportHook(Hook):
         parameters = sum(p.numel() for p in model.parameters()) / 1e6
         weights = getattr(getattr(model, 'backbone', None), 'weights_report', None)
         unknown = 'those of the given model' if self.built else 'random: no weights given (`init`)'
+        length = _length(runner)
+        if self.kept[0]:
+            length = f"{_total(runner)}; the lr follows the checkpoint's schedule"
         rows = {
-            'config': f'{self.config or config.filename or "without a file"} ({_length(runner)})',
+            'config': f'{self.config or config.filename or "without a file"} ({length})',
             'family': family.current_family(),
             'device': f'{next(model.parameters()).device.type} × {processes}'
             + (f', {self.precision}' if self.precision else ''),
@@ -76,7 +85,10 @@ class StartReportHook(Hook):
             'results': runner.work_dir,
         }
         if config.get('resume'):
+            rows['weights'] = "the checkpoint's"
             rows['resumed'] = f'{config.load_from} at iteration {runner.iter}'
+        if any(self.kept):
+            rows['kept'] = f"the checkpoint's {', '.join(self.kept[0] + self.kept[1])}"
         if self.change:
             rows['change'] = self.change
         scaling = config.get('auto_scale_lr') or {}
@@ -108,11 +120,17 @@ def _groups(runner: Runner) -> list[dict[str, Any]]:
     return [group for one in wrappers for group in one.optimizer.param_groups]
 
 
+def _total(runner: Runner) -> str:
+    endless = isinstance(runner.train_loop, IterBasedTrainLoop)
+    total, unit = (runner.max_iters, 'iteration') if endless else (runner.max_epochs, 'epoch')
+    return f'{total} {unit}' if total == 1 else f'{total} {unit}s'
+
+
 def _length(runner: Runner) -> str:
     """Return what runs: a schedule as it is, or with another length."""
     endless = isinstance(runner.train_loop, IterBasedTrainLoop)
-    total, unit = (runner.max_iters, 'iteration') if endless else (runner.max_epochs, 'epoch')
-    run = f'{total} {unit}' if total == 1 else f'{total} {unit}s'
+    total = runner.max_iters if endless else runner.max_epochs
+    run = _total(runner)
     schedule = f'{runner.cfg.get("schedule", "own")} schedule'
     steps = runner.cfg.get('param_scheduler') or []
     ends = [
