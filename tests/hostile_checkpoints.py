@@ -55,6 +55,30 @@ def history(log: bytes, count: bytes, length: object = 10) -> bytes:
     return build(new(HISTORY), table(state))
 
 
+def copies() -> dict[str, bytes]:
+    """One long text or container, and thousands of calls that each make another of it."""
+
+    def often(function: str, *arguments: bytes) -> bytes:
+        first = name(function) + b'q\x07' + many(*arguments) + b'q\x08R'
+        return b'](' + first + b'h\x07h\x08R' * 9000 + b'e'
+
+    numbers, options = [*range(60_000)], plain({f'a{n}': 1 for n in range(60_000)})
+    state = many(plain(1), plain((1 << 19,)), number_type('u1'), plain(False), raw(bytes(1 << 19)))
+    empty = name('argparse.Namespace') + b')\x81'
+    return {
+        'bytes copied': often('_codecs.encode', plain('a' * (1 << 20)), plain('latin1')),
+        'sets copied': often('builtins.set', plain(numbers)),
+        'pairs copied': often('collections.OrderedDict', plain([(n, 1) for n in numbers])),
+        'counts copied': often('collections.Counter', plain(dict.fromkeys(numbers, 1))),
+        'numbers of numpy copied': often(
+            'numpy._core.multiarray.scalar', number_type('S99999'), raw(b'a' * 99_999)
+        ),
+        'options copied': b'](' + empty + options + b'q\x08b' + (empty + b'h\x08b') * 3000 + b'e',
+        'arrays copied': b'](' + build(EMPTY, state + b'q\x08') + build(EMPTY, b'h\x08') * 3000
+        + b'e',
+    }  # fmt: skip
+
+
 def values() -> dict[str, bytes]:
     """Hostile values; each stands in an archive and in a file of the old kind."""
     two = array((2,), number_type('f8'), bytes(16))
@@ -243,6 +267,7 @@ def values() -> dict[str, bytes]:
         + b'h\x07)R' * 2_500_000 + b'e',
         'many sets': b'](' + b'\x8f' * 4_000_000 + b'e',
         'one tensor very often': b'](' + tensor() + b'q\x07' + b'h\x07' * 500_000 + b'e',
+        **copies(),
         'doubling': plain([1]) + b'q\x07' + b'h\x07h\x07\x86q\x07' * 60,
     }  # fmt: skip
     for gadget in (

@@ -181,6 +181,11 @@ ENDLESS = {
     'proposals in a pipe': _COCO + "ann_file='empty.json', proposal_file='pipe.json')",
     'images of the whole machine': "dataset = dict(type='mmseg.ADE20KDataset', data_root='/', "
     "data_prefix=dict(img_path='', seg_map_path=''))",
+    'annotations at an address': _COCO + "ann_file='http://localhost:9/a.json')",
+    'classes at an address': _COCO
+    + "ann_file='empty.json', metainfo=dict(classes='https://localhost:9/a.txt'))",
+    'annotations in a bucket': _COCO + "ann_file='s3://bucket/a.json')",
+    'pickles at an address': "dataset = dict(type='mmpretrain.CIFAR10', data_root='http://localhost:9')",
     'images of processes': "dataset = dict(type='mmseg.ADE20KDataset', data_root='/dev/../proc', "
     "data_prefix=dict(img_path='self', seg_map_path='self'))",
 }
@@ -268,6 +273,14 @@ OPTIONS = {
         "work_dir = '/etc'",
         "work_dir = '../..'",
         "work_dir = '~/x'",
+        "work_dir = ['/etc']",
+        "test_pipeline = [dict(type='SweepCorruption', save_to='/etc')]",
+        "dataset = dict(type='mmdet.ODVGDataset', data_root='', label_map_file='/dev/zero')",
+        "dataset = dict(type='mmdet.ODVGDataset', data_root='/dev', label_map_file='zero')",
+        "dataset = dict(type='mmdet.ODVGDataset', data_root='.', label_map_file='pipe.json')",
+        "dataset = dict(type='mmdet.ReIDDataset', data_root='thesis', ann_file='../zero.json')",
+        "pipeline = [dict(type='mmdet.RandomSamplingNegPos', tokenizer_name='x', "
+        "label_map_file='/proc/kmsg')]",
         "work_dir = 'a/../../b'",
         "default_hooks = dict(checkpoint=dict(type='CheckpointHook', out_dir='/tmp'))",
         "default_hooks = dict(checkpoint=dict(type='CheckpointHook', filename_tmpl='../x{}'))",

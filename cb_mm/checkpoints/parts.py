@@ -65,6 +65,8 @@ _ODD_TENSORS = {
 }
 #: A tensor with more numbers than its storage repeats them; small ones are harmless.
 _MOST_REPEATED = 1 << 20
+#: Bytes that an item takes in the container that is made of it, at most.
+_ITEM = 200
 _HISTORY = 'mmengine.logging.history_buffer.HistoryBuffer'
 _STATISTICS = ('min', 'max', 'mean', 'current')
 
@@ -84,12 +86,14 @@ class CheckpointParts:
         storage: Returns the `Storage` for a type of numbers and the rest of its identity in the
             file.
         size: Of the file in bytes. All tensors together may show each of its numbers some times:
-            weights are shared between layers.
+            weights are shared between layers. What is made of a text, bytes or a container of the
+            file is a copy of it, and a file can ask for many copies of one.
     """
 
     def __init__(self, storage: Callable[[torch.dtype, tuple], Storage], size: int) -> None:
         self._storage = storage
         self._budget = (64 << 20) + 16 * size
+        self._copies = (256 << 20) + 2 * size
         rebuild = 'torch._utils._rebuild_'
         self._calls: dict[str, Callable[..., Any]] = {
             'collections.OrderedDict': plain.ordered_dict,
@@ -143,10 +147,12 @@ class CheckpointParts:
             raise Refused('is damaged: the arguments of a call are not a tuple')
         if function.text in ('argparse.Namespace', _HISTORY) and arguments:
             raise Refused(f'calls {function.text} with arguments')
+        self._spend_on_copies(arguments)
         return self._calls[function.text](*arguments)
 
     def build(self, item: Any, state: Any) -> None:
         """Give state to an array, its type of numbers, a history, options or a state dict."""
+        self._spend_on_copies(state if type(state) is tuple else (state,))
         if type(item) is np.ndarray:
             fill_array(item, state)
         elif isinstance(item, np.dtype):
@@ -160,6 +166,15 @@ class CheckpointParts:
                 vars(item)['_metadata'] = state['_metadata']
         else:
             raise Refused(f'gives a state to a {type(item).__name__}')
+
+    def _spend_on_copies(self, values: tuple) -> None:
+        for value in values:
+            if type(value) in (str, bytes, bytearray):
+                self._copies -= len(value)
+            elif isinstance(value, (dict, list, tuple, set)):
+                self._copies -= _ITEM * len(value)
+        if self._copies < 0:
+            raise Refused('copies its own content too often')
 
     def storage(self, identity: Any) -> Storage:
         """Return the numbers that the file has under an identity."""

@@ -24,6 +24,8 @@ from .plain_pickle import Foreign, Refused
 
 #: In the header of a .safetensors file: the ``meta`` of a checkpoint, as JSON.
 SAFETENSORS_META = 'cb_mm_meta'
+#: Bytes of the header of a .safetensors file; a tensor takes about a hundred.
+_LONGEST_HEADER = 10_000_000
 #: Files and addresses that the command line, and nothing else, has vouched for.
 _trusted: set[str] = set()
 #: What was read from a file, or received from another machine that has it, until it is taken.
@@ -131,6 +133,10 @@ def _read_safetensors(file: Path) -> dict[str, Any]:
     from safetensors import SafetensorError, safe_open
     from safetensors.torch import load_file
 
+    with file.open('rb') as stream:
+        header = int.from_bytes(stream.read(8), 'little')
+    if _LONGEST_HEADER < header < file.stat().st_size:  # what is longer than the file is cut off
+        raise Refused(f'has a header of {header:,} bytes, which no weights need')
     try:
         with safe_open(file, 'pt') as opened:
             about = (opened.metadata() or {}).get(SAFETENSORS_META)

@@ -14,7 +14,7 @@ from typing import Any
 
 #: A spreadsheet takes a cell that starts with one of these as a formula (the last four are their
 #: full-width variants, which some treat alike).
-_FORMULA = '=+-@\t\r＝＋－＠'
+_FORMULA = '=+-@\t\r\n＝＋－＠'
 _NUMBER = re.compile(r'[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?')
 _CONTROL = re.compile(r'[\x00-\x1f\x7f-\x9f\u2028\u2029]+')
 _LONGEST_LABEL = 80

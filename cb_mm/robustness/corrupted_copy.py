@@ -171,23 +171,33 @@ def _claim(out: Path, identity: dict[str, Any]) -> None:
 
 
 def _labels(config: Config, writer: ImageWriter) -> dict[str, Path]:
-    """Return the label folders and annotation files of a test set, by their path below its root."""
+    """Return the label folders and annotation files of a test set, by their path below its root.
+
+    Raises:
+        UserError: They lie outside: a link in the same place would be outside of the copy.
+    """
     links: dict[str, Path] = {}
     for dataset in dataset_configs(config, ['test']):
         root = str(dataset.get('data_root') or '')
         prefix = dataset.get('data_prefix') or {}
         prefix = prefix if isinstance(prefix, Mapping) else {}
         for name in (dataset.get('ann_file'), prefix.get('seg_map_path'), prefix.get('seg')):
-            name = str(name or '').strip('/')
+            given = str(name or '').strip('/')
+            name = os.path.normpath(given)
             path = Path(root, name).absolute()
-            if not name or not path.exists():
+            if not given or not path.exists():
                 continue
-            if not any(image.startswith(f'{name}/') for image in writer.paths):
+            if name != '.' and not any(image.startswith(f'{name}/') for image in writer.paths):
                 links[name] = path
                 continue
             # Images are in the same folder: a link to it would have them overwritten.
             files = (Path(str(i['seg_map_path'])) for i in writer.infos if i.get('seg_map_path'))
-            links |= {str(file.relative_to(root)): file.absolute() for file in files}
+            links |= {os.path.relpath(file, root or '.'): file.absolute() for file in files}
+        if outside := [path for name, path in links.items() if name.split(os.sep)[0] == '..']:
+            raise UserError(
+                f'{outside[0]} is not below data_root ({root or "none"}): set data_root of the '
+                'data set to a folder that holds its images and its annotations.'
+            )
     return links
 
 

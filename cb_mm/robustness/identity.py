@@ -113,14 +113,15 @@ def image_path(info: dict, index: int) -> str:
 
 
 def short_names(paths: Sequence[str]) -> list[str]:
-    """Return the paths relative to their common folder."""
-    folders = [os.path.dirname(path) for path in paths]
-    if not all(folders):
-        return list(paths)
+    """Return the paths relative to their common folder, and so never outside of it.
+
+    Files are written under these names, and annotations choose the paths.
+    """
+    paths = [os.path.abspath(path) for path in paths]
     try:
-        common = os.path.commonpath(folders)
+        common = os.path.commonpath([os.path.dirname(path) for path in paths] or [os.sep])
     except ValueError:  # on several drives
-        return list(paths)
+        paths, common = [os.path.splitdrive(path)[1] for path in paths], os.sep
     return [os.path.relpath(path, common).replace(os.sep, '/') for path in paths]
 
 

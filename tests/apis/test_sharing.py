@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pickle_words
 import pytest
 import torch
 from huggingface_hub import ModelCard, constants
@@ -116,6 +117,36 @@ def test_a_config_of_a_stranger_is_not_run(shared, tmp_path):
     config.write_text(f'open({str(tmp_path / "PWNED")!r}, "w")\n' + config.read_text())
     with pytest.raises(UserError, match=r'^a shared config is read as data and never run: '):
         load_from_hub(tmp_path)
+    assert not (tmp_path / 'PWNED').exists()
+
+
+TEACHER = """
+default_scope = 'mmdet'
+detector = dict(
+    type='RetinaNet', backbone=dict(type='ResNet', depth=18),
+    neck=dict(type='FPN', in_channels=[64], out_channels=8, num_outs=1),
+    bbox_head=dict(type='RetinaHead', num_classes=1, in_channels=8),
+)
+student = dict(type='KnowledgeDistillationSingleStageDetector', teacher_config={teacher})
+model = dict(detector)
+model.update(student)
+"""
+
+
+@pytest.mark.parametrize('teacher', [
+    "'evil.py'", "dict(model=detector), teacher_ckpt='evil.pth'",
+])  # fmt: skip
+def test_building_a_strangers_model_runs_no_code(shared, tmp_path, monkeypatch, teacher):
+    """A class reads the config and the checkpoint of a second model when it is built."""
+    load_from_hub(shared / 'model').save(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / 'evil.py').write_text("open('PWNED', 'w')\nmodel = None\n")
+    run = pickle_words.call('os.system', pickle_words.plain('touch PWNED'))
+    (tmp_path / 'evil.pth').write_bytes(pickle_words.archive(pickle_words.table({'a': run})))
+    (tmp_path / 'config.py').write_text(TEACHER.format(teacher=teacher))
+    found = load_from_hub(tmp_path)
+    with pytest.raises(UserError, match=r'evil\.p'):
+        found.model()
     assert not (tmp_path / 'PWNED').exists()
 
 

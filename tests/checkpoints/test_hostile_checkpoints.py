@@ -217,9 +217,10 @@ PLAIN = {'dtype': 'F32', 'shape': [4], 'data_offsets': [0, 16]}
         (1 << 62).to_bytes(8, 'little') + b'{}',
         safetensors({'__metadata__': {SAFETENSORS_META: '[' * 200_000}, 'a': PLAIN}),
         safetensors({'__metadata__': {SAFETENSORS_META: 'NaN'}, 'a': PLAIN}),
+        safetensors({'__metadata__': {SAFETENSORS_META: f'[{"{}," * 4_000_000}1]'}, 'a': PLAIN}),
     ],
     ids=['shared', 'beyond', 'negative', 'other size', 'backwards', 'bytes behind', 'deep',
-         'long header', 'deep record', 'record that is none'],
+         'long header', 'deep record', 'record that is none', 'long record'],
 )  # fmt: skip
 def test_hostile_safetensors(data, tmp_path):
     (tmp_path / 'a.safetensors').write_bytes(data)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import os
 import re
 import sys
 from pathlib import Path
@@ -307,6 +308,21 @@ def test_files_that_can_run_code_are_not_read(tmp_path, enabled):
             mmengine.load(tmp_path / file, file_format=how)
     safe_config.disable()
     assert mmengine.load(tmp_path / 'a.pkl') == [1, 2]
+
+
+def test_what_never_ends_or_is_elsewhere_is_not_read(tmp_path, enabled):
+    """Data sets put names together that a config does not have."""
+    os.mkfifo(tmp_path / 'pipe.json')
+    (tmp_path / 'zero').symlink_to('/dev/zero')
+    files = [tmp_path / 'pipe.json', tmp_path / 'zero', '/proc/self/environ']
+    for name in (*files, *(f'{kind}://localhost:9/a' for kind in ('http', 'https', 's3'))):
+        with pytest.raises(UserError, match='`safe_config`'):
+            mmengine.fileio.get(name)
+    with pytest.raises(UserError, match='address of https'):
+        mmengine.fileio.FileClient.infer_client(uri='https://localhost:9/a')
+    safe_config.disable()
+    backend = mmengine.fileio.get_file_backend('https://localhost:9/a')
+    assert isinstance(backend, mmengine.fileio.HTTPBackend)
 
 
 TOOLS = {

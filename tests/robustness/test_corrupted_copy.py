@@ -181,6 +181,37 @@ def test_labels_beside_the_images_are_linked_one_by_one(seg, tmp_path):
     assert all((out / 'all' / n).is_symlink() == n.endswith('.png') for n in os.listdir(folder))
 
 
+@pytest.mark.parametrize(('images', 'labels'), [('.', './'), ('all', 'all/../all')])
+def test_other_names_of_the_folder_of_the_images(seg, tmp_path, images, labels):
+    """Linked by such a name, it would have the corrupted images written over the originals."""
+    data = tmp_path / 'data'
+    shutil.copytree(seg.data / 'images' / 'validation', data / images)
+    shutil.copytree(seg.data / 'annotations' / 'validation', data / images, dirs_exist_ok=True)
+    before = content(data)
+    prefix = 'test_dataloader.dataset.data_prefix'
+    same = [f'{prefix}.img_path={images}', f'{prefix}.seg_map_path={labels}']
+    copy = corrupt_dataset(seg.config, tmp_path / 'out', corruptions=['fog=2'],
+                           data_root=data, cfg_options=same)  # fmt: skip
+    assert content(data) == before
+    (out,) = copy.folders.values()
+    assert not out.is_symlink()
+    assert sorted(os.listdir(out / images)) == sorted(os.listdir(data / images))
+
+
+def test_nothing_is_linked_outside_of_the_copy(seg, tmp_path):
+    """Such a link would be a file of the folder above, such as one that a shell runs."""
+    data = tmp_path / 'data'
+    shutil.copytree(seg.data, data / 'inside')
+    shutil.copytree(seg.data / 'annotations' / 'validation', data / '.bash_profile')
+    with pytest.raises(UserError, match=r'\.bash_profile is not below data_root'):
+        corrupt_dataset(
+            seg.config, tmp_path / 'home' / 'out', corruptions=['fog=2'],
+            data_root=data / 'inside',
+            cfg_options=['test_dataloader.dataset.data_prefix.seg_map_path=../.bash_profile'],
+        )  # fmt: skip
+    assert not [*tmp_path.glob('home/**/.bash_profile')]
+
+
 def test_too_small_a_disk_ends_it_early(seg, tmp_path, monkeypatch):
     usage = shutil.disk_usage(tmp_path)._replace(free=1000)
     monkeypatch.setattr(corrupted_copy.shutil, 'disk_usage', lambda _: usage)

@@ -15,7 +15,13 @@ from mmengine.registry import TRANSFORMS
 
 from cb_mm.compat import families as family
 from cb_mm.errors import UserError
-from cb_mm.robustness.identity import config_digest, data_digest, evaluator_digest, loaded_files
+from cb_mm.robustness.identity import (
+    config_digest,
+    data_digest,
+    evaluator_digest,
+    loaded_files,
+    short_names,
+)
 from cb_mm.robustness.sweep import SweepOptions, sweep
 
 
@@ -208,6 +214,26 @@ def test_only_neutral_settings_of_the_loader_are_left_out():
               'test_dataloader.dataset.pipeline.0.timeout': 2, 'test_dataloader.batch_size': 2,
               'data_preprocessor': dict(mean=[1])}  # fmt: skip
     assert len({digest(), *(digest(**{k: v}) for k, v in others.items())}) == 1 + len(others)
+
+
+@pytest.mark.parametrize(
+    ('paths', 'names'),
+    [
+        (['data/a/1.png', 'data/b/2.png'], ['a/1.png', 'b/2.png']),
+        (['/data/a/1.png'], ['1.png']),
+        (['5', '6'], ['5', '6']),
+        (['/data/img/1.png', '/data/img/../../home/2.png'], ['data/img/1.png', 'home/2.png']),
+        (['1.png', '/data/2.png'], None),
+        (['../1.png', '../../2.png', '3.png'], None),
+        ([], []),
+    ],
+)
+def test_names_of_images_stay_in_the_folder_that_is_written(paths, names):
+    """Annotations choose the paths, and pictures are written under the names."""
+    found = short_names(paths)
+    assert names in (None, found)
+    assert len(set(found)) == len(paths)
+    assert not [name for name in found if os.path.isabs(name) or '..' in name.split('/')]
 
 
 @pytest.mark.parametrize(

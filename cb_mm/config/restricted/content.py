@@ -7,6 +7,7 @@ as ``model.backbone.type`` is taken by its last part.
 from __future__ import annotations
 
 import keyword
+import os
 import re
 import unicodedata
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from typing import Any
 from ...errors import UserError
 from .base_values import is_refilled
 from .limits import TooLarge, count_values, show
+from .readers import is_plain
 from .types import ALLOWED, OPTIONS, REFUSED
 
 #: Packages whose parts a safe config may use.
@@ -67,6 +69,7 @@ def _check(value: Any, key: str, place: list[str]) -> None:
             except _Wrong as error:
                 raise error if error.args[0].startswith('its ') else _named(here, error) from None
         _check_options(value, place)
+        _check_files(value, place)
     elif isinstance(value, (list, tuple)):
         for number, item in enumerate(value):
             _check(item, key, [*place, str(number)])
@@ -136,6 +139,18 @@ def _check_options(node: dict, place: list[str]) -> None:
                 raise _named([*place, str(key)], _Wrong(f'is refused for the type {name}.'))
 
 
+def _check_files(node: dict, place: list[str]) -> None:
+    """Refuse names of pipes and devices: some classes open what they name by themselves."""
+    root = node.get('data_root')
+    for key, value in node.items():
+        if isinstance(value, str) and not is_plain(
+            os.path.join(root, value) if isinstance(root, str) else value
+        ):
+            raise _named(
+                [*place, str(key)], _Wrong(f'names {show(value)}, which is no plain file.')
+            )
+
+
 def _check_scope(value: Any) -> None:
     if value not in PACKAGES:
         raise _Wrong(f'names the package "{show(value)}"; allowed are {", ".join(PACKAGES)}.')
@@ -178,7 +193,7 @@ def _check_account(value: Any) -> None:
 
 def _check_inside(value: Any) -> None:
     """Refuse an output folder or file outside the folder where the tool was started."""
-    text = str(value)
+    text = str(value) if isinstance(value, (str, int, float)) else '/'  # a list is no folder
     if re.match(r'[/\\~]|[A-Za-z]:|\w+://', text) or '..' in re.split(r'[/\\]', text):
         raise _Wrong(f'is "{show(text)}"; a safe config writes below the current folder only.')
 
@@ -220,7 +235,8 @@ _RULES: dict[str, Callable[[Any], None]] = {
     **dict.fromkeys(('backend', 'decode_backend', 'imdecode_backend'), _check_backend),
     'dist_cfg': _check_process_group,
     **dict.fromkeys(('work_dir', 'save_dir', 'output_dir', 'outfile_path', 'outfile_prefix',
-                     'out_file', 'log_dir', 'show_dir', 'format_dir', 'test_out_dir', 'out'),
+                     'out_file', 'log_dir', 'show_dir', 'format_dir', 'test_out_dir', 'save_to',
+                     'out'),
                     _check_inside),
     **dict.fromkeys(('config_save_file', 'scalar_save_file', 'img_save_dir', 'out_dir',
                      'out_file_path', 'cache_dir', 'artifact_location',

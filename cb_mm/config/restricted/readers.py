@@ -1,8 +1,9 @@
-"""mmengine's reading of files, without what could run code, wait for ever or never end.
+"""mmengine's reading of files, without what could run code, connect, wait or never end.
 
 ``mmengine.load('x.pkl')`` unpickles, and ``mmengine.load('x.yaml')`` builds whatever Python object
 the file names. Such file names in a safe config are refused; this catches those that data sets
-build. Pipes wait for a writer, and devices such as ``/dev/zero`` have no end.
+build. Pipes wait for a writer, and devices such as ``/dev/zero`` have no end. An address in place
+of a file name connects to where it says, and its answer may have no end either.
 """
 
 from __future__ import annotations
@@ -14,13 +15,19 @@ from collections.abc import Callable
 from typing import Any
 
 import yaml
-from mmengine.fileio import LocalBackend, handlers
+from mmengine.fileio import FileClient, LocalBackend, handlers
+from mmengine.fileio import io as mmengine_io
 from mmengine.fileio.handlers import PickleHandler, YamlHandler
 
 from ...errors import UserError
 
 _FILE_HANDLERS: dict[str, Any] = handlers.file_handlers
 _before: dict[str, Any] = {}
+#: Where mmengine looks up what reads 'http://...': by prefix; '' is a local file.
+_BY_PREFIX: tuple[dict[str, Any], ...] = (
+    mmengine_io.prefix_to_backends, FileClient._prefix_to_backends,
+)  # fmt: skip
+_before_by_prefix: list[dict[str, Any]] = []
 
 
 class RefusingPickles(PickleHandler):
@@ -50,13 +57,20 @@ class PlainYaml(YamlHandler):
             raise UserError(f'`safe_config`: a YAML file holds more than data: {first}.') from error
 
 
-def _require_file(path: Any) -> None:
-    """Refuse pipes, devices, and what the system shows as files; others fail when opened."""
+def is_plain(path: Any) -> bool:
+    """Return whether it is no pipe, no device, and nothing that the system shows as a file.
+
+    What does not exist fails when it is opened.
+    """
     try:
         kind = os.stat(path).st_mode
     except (OSError, ValueError):
-        return
-    if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)) or _is_of_the_system(path):
+        return True
+    return (stat.S_ISREG(kind) or stat.S_ISDIR(kind)) and not _is_of_the_system(path)
+
+
+def _require_file(path: Any) -> None:
+    if not is_plain(path):
         raise UserError(f'`safe_config`: {path} is not a plain file.')
 
 
@@ -89,14 +103,25 @@ def _checked(name: str) -> Callable[..., Any]:
     return read
 
 
+def _refuse_address(prefix: str, **_: Any) -> None:
+    raise UserError(
+        f'`safe_config`: data at an address of {prefix}: a safe config reads local files. Download '
+        'them and name the folder.'
+    )
+
+
 def install() -> None:
-    """Let mmengine refuse pickles, pipes and devices, and read YAML as data."""
+    """Let mmengine refuse pickles, pipes, devices and addresses, and read YAML as data."""
     for name in _CHECKS:
         setattr(LocalBackend, name, _checked(name))
     if not _before:
         _before.update(_FILE_HANDLERS)
         pickles, data = RefusingPickles(), PlainYaml()
         _FILE_HANDLERS.update(pkl=pickles, pickle=pickles, yaml=data, yml=data)
+        for table in _BY_PREFIX:
+            _before_by_prefix.append(dict(table))
+            table.update({p: functools.partial(_refuse_address, p) for p in table if p})
+        mmengine_io.backend_instances.clear()  # those that it has used
 
 
 def uninstall() -> None:
@@ -105,3 +130,6 @@ def uninstall() -> None:
         setattr(LocalBackend, name, method)
     _FILE_HANDLERS.update(_before)
     _before.clear()
+    for table, before in zip(_BY_PREFIX, _before_by_prefix, strict=False):
+        table.update(before)
+    _before_by_prefix.clear()
