@@ -186,7 +186,7 @@ def test_other_commands_run(words, folder):
             if '/' in weights:  # the page says where training leaves it
                 assert Path(weights).parent == checkpoint.parent.relative_to(folder.root)
             folder.name(checkpoint, weights)
-    if 'out/vit/results.json' in words:
+    if 'out/vit/results.json' in words and not Path('out/vit/results.json').is_file():
         first = next(one for one in COMMANDS if 'out/vit' in one)
         training = next(one for one in TRAININGS if one[2] == first[2])
         folder.name(folder.train(training), first[3])
