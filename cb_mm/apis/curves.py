@@ -49,7 +49,8 @@ class Curves:
 def read_curves(run: str | Path, name: str | None = None) -> Curves:
     """Read the logs of a run: of its work directory, or one ``scalars.json``.
 
-    A run that was resumed has several logs; where they overlap, the later one counts.
+    A run that was resumed has several logs; each takes the place of what the earlier ones have from
+    its first step on.
     """
     path = Path(run)
     files = [path] if path.is_file() else sorted(path.glob('*/vis_data/scalars.json'))
@@ -61,28 +62,51 @@ def read_curves(run: str | Path, name: str | None = None) -> Curves:
     train: dict[int, dict] = {}
     val: dict[int, dict] = {}
     for file in files:
-        for line in file.read_text(encoding='utf-8').splitlines():
-            try:
-                entry = json.loads(line)
-            except ValueError:
-                continue  # the last line of a run that was killed
-            if 'lr' in entry and 'iter' in entry:
-                train[entry['iter']] = entry
-            elif 'step' in entry:
+        records = _records(file)
+        steps = [entry for entry in records if entry.keys() >= {'lr', 'iter'}]
+        if steps:
+            first, start = steps[0]['iter'], steps[0].get('epoch', steps[0]['iter'])
+            train = {step: entry for step, entry in train.items() if step < first}
+            val = {step: entry for step, entry in val.items() if step < start}
+        train |= {entry['iter']: entry for entry in steps}
+        for entry in records:
+            if 'step' in entry and not entry.keys() >= {'lr', 'iter'}:
                 val[entry['step']] = entry
     if not train and not val:
-        raise UserError(f'`runs` {run}: its log is empty.')
+        raise UserError(f'`runs` {run}: its log has no losses and no scores.')
     by_epoch = any('epoch' in entry for entry in train.values())
     sums: dict[int, list[float]] = {}
     for step, entry in train.items():
         if 'loss' in entry:
-            sums.setdefault(entry['epoch'] if by_epoch else step, []).append(entry['loss'])
+            sums.setdefault(entry.get('epoch', step), []).append(entry['loss'])
     values = {'loss': {step: sum(all_) / len(all_) for step, all_ in sorted(sums.items())}}
     for step, entry in sorted(val.items()):
         for key, value in entry.items():
             if key not in _OF_THE_CLOCK and isinstance(value, (int, float)):
                 values.setdefault(key, {})[step] = value
     return Curves(name or path.resolve().name, 'epoch' if by_epoch else 'iteration', values)
+
+
+def _records(file: Path) -> list[dict]:
+    """Return the lines of a log; the last one may be cut off, where the run was killed."""
+    lines = file.read_bytes().splitlines()
+    found = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            entry = json.loads(line)
+            counts = [entry[key] for key in ('iter', 'step', 'epoch') if key in entry]
+            if not all(isinstance(one, int) for one in counts):
+                raise TypeError('its steps are not whole numbers')
+            if not isinstance(entry.get('loss', 0), (int, float)):
+                raise TypeError('its loss is not a number')
+        except (ValueError, TypeError, AttributeError) as error:
+            if number == len(lines) and number > 1:
+                continue
+            raise UserError(
+                f'`runs` {file}, line {number}: this is not a line of a log of mmengine ({error}).'
+            ) from error
+        found.append(entry)
+    return found
 
 
 def draw_curves(runs: Sequence[Curves], metrics: Sequence[str] | None = None) -> Figure:

@@ -36,6 +36,11 @@ def test_reads_epochs_iterations_and_resumed_runs(tmp_path):
     assert found.values['loss'] == {1: 3.5, 2: 2.5, 3: 1.5, 4: 1.0}  # the later log counts
     assert found.values['accuracy/top1'] == {1: 10, 2: 20, 3: 40, 4: 50}
     assert set(found.values) == {'loss', 'accuracy/top1', 'validation/cross_entropy'}
+    # Started anew, and stopped earlier: the end of the first log is another run's.
+    run = write_run(tmp_path / 'c', [3, 2, 9], [10, 20, 30])
+    write_run(run, [5, 4], [11, 21], started='20260102_000000')
+    found = read_curves(run).values
+    assert (found['loss'], found['accuracy/top1']) == ({1: 5.5, 2: 4.5}, {1: 11, 2: 21})
     iterations = read_curves(write_run(tmp_path / 'b', [3, 2], [10, 20], by_epoch=False), 'B')
     assert (iterations.name, iterations.unit) == ('B', 'iteration')
     assert iterations.values['loss'] == {1: 3, 2: 4, 3: 2, 4: 3}
@@ -84,6 +89,18 @@ def test_from_python_nothing_is_written_unless_asked(tmp_path, monkeypatch):
     (file,) = plot.save(tmp_path / 'out')
     assert file == tmp_path / 'out' / 'curves.png'
     assert cv2.imread(str(file)) is not None
+
+
+@pytest.mark.parametrize(
+    'line',
+    [b'\xff\xfejunk', b'5', b'"iter"', b'{"lr": 1, "iter": "a"}', b'{"step": null}',
+     b'{"lr": 1, "iter": 1, "loss": "nan"}'],
+)  # fmt: skip
+def test_names_the_line_of_a_damaged_log(tmp_path, line):
+    file = tmp_path / 'scalars.json'
+    file.write_bytes(line + b'\n{"accuracy/top1": 3, "step": 1}\n')
+    with pytest.raises(UserError, match=r'scalars\.json, line 1: this is not a line of a log'):
+        read_curves(file)
 
 
 def test_refuses_what_it_cannot_draw(tmp_path):
