@@ -83,7 +83,9 @@ def test_unanimous_answers_are_compared_as_they_are():
 def test_vocabulary(tmp_path):
     assert build_vocabulary(['No', 'yes', 'yes.', 'blue', 'no', 'yes'], 2) == ['yes', 'no']
     number_of = {'yes': 0, 'no': 1}
-    assert soft_targets(['yes', 'Yes.', 'the no', 'maybe'], number_of) == {0: 0.6, 1: 0.3}
+    # As ViLT: the vocabulary is normalised, the answers are not.
+    given = ['yes', 'yes', 'Yes.', 'no', 'maybe']
+    assert soft_targets(given, number_of) == {0: 0.6, 1: 0.3}
     for name, text in (
         ('a.txt', 'yes\nno\n'),
         ('a.json', '["yes", "no"]'),
@@ -92,7 +94,10 @@ def test_vocabulary(tmp_path):
         (tmp_path / name).write_text(text)
         assert read_vocabulary(tmp_path / name) == ['yes', 'no']
     (tmp_path / 'c.json').write_text('{"no": 7}')
-    for name, message in (('c.json', 'numbers 0 to'), ('none.json', 'does not exist')):
+    (tmp_path / 'd.txt').write_bytes(b'\xff\xfe')
+    for name, message in (
+        ('c.json', 'numbers 0 to'), ('none.json', 'does not exist'), ('d.txt', 'as text'),
+    ):  # fmt: skip
         with pytest.raises(UserError, match=message):
             read_vocabulary(tmp_path / name)
 
@@ -103,7 +108,7 @@ def test_the_release_is_read(tmp_path):
     assert train.metainfo['classes'] == tiny_vqa.ANSWERS
     first, second = train.get_data_info(0), train.get_data_info(1)
     assert first['img_path'].endswith('train2014/COCO_train2014_000000000010.jpg')
-    assert dict(zip(first['answer_labels'], first['answer_scores'], strict=True)) == {0: 1, 2: 0.6}
+    assert dict(zip(first['answer_labels'], first['answer_scores'], strict=True)) == {0: 1, 2: 0.3}
     assert (second['question'], second['answer_type']) == ('How many is this?', 'number')
     assert second['answer_labels'][0] == tiny_vqa.ANSWERS.index('2')
     both = VQAv2Dataset(str(root), split=['train2014', 'val2014'], min_count=1)
@@ -124,6 +129,22 @@ def test_the_release_is_read(tmp_path):
     (root / 'v2_mscoco_val2014_annotations.json').unlink()
     with pytest.raises(UserError, match=r'annotations\.json does not exist\. Get the questions'):
         VQAv2Dataset(str(root), min_count=1)
+
+
+@pytest.mark.parametrize(
+    ('part', 'key', 'value'),
+    [('questions', 'image_id', '10'), ('questions', 'question', 7),
+     ('annotations', 'answers', ['yes']), ('annotations', 'multiple_choice_answer', None)],
+)  # fmt: skip
+def test_records_of_another_kind_are_named(tmp_path, part, key, value):
+    root = tiny_vqa.write_vqa(tmp_path / 'vqa')
+    name = {'questions': 'v2_OpenEnded_mscoco_val2014_questions.json'}.get(part)
+    file = root / (name or 'v2_mscoco_val2014_annotations.json')
+    records = json.loads(file.read_text())[part]
+    records[1][key] = value
+    tiny_vqa.write(file, **{part: records})
+    with pytest.raises(UserError, match=rf'record 1 of "{part}" has something else as its "{key}"'):
+        VQAv2Dataset(str(root), split='val2014', min_count=1)
 
 
 def test_check_data_names_what_is_wrong(tmp_path):

@@ -86,13 +86,13 @@ def soft_score(count: int) -> float:
 
 
 def soft_targets(given: Iterable[str], number_of: dict[str, int]) -> dict[int, float]:
-    """Return the targets of one question: number of an answer -> its score.
+    """Return the targets of one question, as ViLT's: number of an answer -> its score.
 
     Args:
-        given: The answers of people.
+        given: The answers of people, taken as they are written: only the vocabulary is normalised.
         number_of: The vocabulary; other answers are left out.
     """
-    counts = Counter(normalize_answer(answer) for answer in given)
+    counts = Counter(given)
     return {number_of[one]: soft_score(n) for one, n in counts.items() if one in number_of}
 
 
@@ -113,7 +113,10 @@ def read_vocabulary(file: str | Path) -> list[str]:
     file = Path(file)
     if not file.is_file():
         raise MissingFile(f'answer file {file} does not exist.')
-    text = file.read_text(encoding='utf-8')
+    try:
+        text = file.read_text(encoding='utf-8')
+    except (OSError, ValueError) as error:
+        raise UserError(f'answer file {file} cannot be read as text: {error}.') from error
     if file.suffix != '.json':
         return [line.strip() for line in text.splitlines() if line.strip()]
     try:
