@@ -17,39 +17,50 @@ VIT_S = 'configs/imagenet/imagenet_vit_s_cb.py'
 KINDS = {'': '', '_cb': ' + CB', '_cb_s': ' + CB_S'}
 
 
-def rows() -> list[tuple[str, str, float, str, tuple[str, ...]]]:
-    """Return table, model, the paper's millions, config, and options of every row."""
+def rows() -> list[tuple[str, str, str, str, tuple[str, ...]]]:
+    """Return table, model, the paper's millions as printed, config, and options of every row."""
     uniform = [
         (f'({letter.upper()})', millions, VIT_S,
          ('model.backbone.broadcast=None', f'model.backbone.attention=uniform_{letter}'))
-        for letter, millions in (('a', 21), ('b', 22), ('c', 29))
+        for letter, millions in (('a', '21'), ('b', '22'), ('c', '29'))
     ]  # fmt: skip
-    found = [('Table 1', 'ViT-S', 22, 'configs/imagenet/imagenet_vit_s.py', ())]
+    found = [('Table 1', 'ViT-S', '22', 'configs/imagenet/imagenet_vit_s.py', ())]
     found += [('Table 1', *row) for row in uniform]
+    found.append(('Table 1', 'CB', '22', VIT_S, ()))
+    found.append(('Table 1', 'CB_S', '22', 'configs/imagenet/imagenet_vit_s_cb_s.py', ()))
     for table, folder, sizes in (
-        ('Table 5', 'imagenet/imagenet', (5.7, 22.0, 86.6)),
-        ('Table 6', 'upernet', (34.1, 53.5, 127.0)),
-        ('Table S12', 'distillation/distilled', (5.9, 22.4, 87.3)),
+        ('Table 5', 'imagenet/imagenet', ('5.7', '22.0', '86.6')),
+        ('Table 6', 'upernet', ('34.1', '53.5', '127.0')),
+        ('Table S12', 'distillation/distilled', ('5.9', '22.4', '87.3')),
     ):
         for size, millions in zip(('ti', 's', 'b'), sizes, strict=True):
             for kind, title in KINDS.items():
                 config = f'configs/{folder}_vit_{size}{kind}.py'
                 found.append((table, f'ViT-{size.title()}{title}', millions, config, ()))
-    for name, title, millions in (('pit_b', 'PiT-B', 73.8), ('mixer_s16', 'Mixer-S/16', 18.5)):
+    for name, title, millions in (('pit_b', 'PiT-B', '73.8'), ('mixer_s16', 'Mixer-S/16', '18.5')):
         for kind in ('', '_cb'):
             config = f'configs/hosts/imagenet_{name}{kind}.py'
             found.append(('Table 11', f'{title}{KINDS[kind]}', millions, config, ()))
-    for name, title, millions in (
-        ('vit_tiny', 'ViT-Tiny, 184 px', 7.5),
-        ('vit_tiny_368', 'ViT-Tiny, 368 px', 7.5),
-        ('bbvit_tiny', 'BBViT-Tiny, 184 px', 6.8),
-        ('bbvit_tiny_368', 'BBViT-Tiny, 368 px', 6.8),
-        ('vit_moderate', 'ViT-Moderate', 51.7),
-        ('bbvit_moderate', 'BBViT-Moderate', 45.5),
+    at_376 = ('model.backbone.img_size=376',)
+    for name, title, millions, options in (
+        ('vit_tiny', 'ViT-Tiny, 184 px', '7.5', ()),
+        ('vit_tiny_368', 'ViT-Tiny, 368 px', '7.5', ()),
+        ('vit_tiny', 'ViT-Tiny, 376 px', '7.5', at_376),
+        ('bbvit_tiny', 'BBViT-Tiny, 184 px', '6.8', ()),
+        ('bbvit_tiny_368', 'BBViT-Tiny, 368 px', '6.8', ()),
+        ('bbvit_tiny', 'BBViT-Tiny, 376 px', '6.8', at_376),
+        ('vit_moderate', 'ViT-Moderate', '51.7', ()),
+        ('bbvit_moderate', 'BBViT-Moderate', '45.5', ()),
     ):
         config = f'configs/imagenette/imagenette_{name}.py'
-        found.append(('sparse-attention paper, Table 1', title, millions, config, ()))
+        found.append(('sparse-attention paper, Table 1', title, millions, config, options))
     return found
+
+
+def agrees(parameters: int, printed: str) -> bool:
+    """Return whether a count rounds to the millions that the paper prints, digit by digit."""
+    digits = len(printed.partition('.')[2])
+    return f'{parameters / 1e6:.{digits}f}' == printed
 
 
 def count(config: str, options: tuple[str, ...] = (), device: str = 'meta') -> int:
@@ -68,11 +79,15 @@ def count(config: str, options: tuple[str, ...] = (), device: str = 'meta') -> i
 
 def table(records: list[dict]) -> str:
     """Return the table as Markdown."""
-    lines = ["| table | model | the paper's, M | ours, M | config |", '|---|---|---|---|---|']
+    lines = [
+        "| table | model | the paper's, M | ours, M | rounds to it | config |",
+        '|---|---|---|---|---|---|',
+    ]
     for one in records:
+        same = 'yes' if agrees(one['parameters'], one['paper']) else 'no'
         lines.append(
-            f'| {one["table"]} | {one["model"]} | {one["paper"]:g} | '
-            f'{one["parameters"] / 1e6:.2f} | `{one["config"]}` |'
+            f'| {one["table"]} | {one["model"]} | {one["paper"]} | '
+            f'{one["parameters"] / 1e6:.3f} | {same} | `{one["config"]}` |'
         )
     return '\n'.join(lines) + '\n'
 
@@ -90,7 +105,7 @@ def main() -> int:
             dict(table=name, model=model, paper=millions, parameters=parameters, config=config,
                  options=list(options))
         )  # fmt: skip
-        print(f'{name}, {model}: {parameters / 1e6:.2f} M, the paper {millions} M', flush=True)
+        print(f'{name}, {model}: {parameters / 1e6:.3f} M, the paper {millions} M', flush=True)
     write_json(RESULTS / 'parameter_counts.json', records)
     write_atomically(RESULTS / 'parameter_counts.md', table(records))
     return 0

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
+from collections.abc import Sequence
 
 from .options import (
     add_cfg_options,
@@ -52,20 +54,23 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def command(recipe: str, options: tuple[str, ...]) -> str:
-    """Return the full-scale command of a row."""
-    words = [f'python tools/train.py configs/imagenet/{recipe}.py --data-root DIR']
-    return ' '.join([*words, *(['--cfg-options', *options] if options else [])])
+def command(recipe: str, options: Sequence[str], data_root: str = 'DIR') -> str:
+    """Return the full-scale command of a row; ``recipe`` is a name or the file of a config."""
+    config = recipe if recipe.endswith('.py') else f'configs/imagenet/{recipe}.py'
+    words = ['python', 'tools/train.py', config, '--data-root', data_root]
+    return shlex.join([*words, *(['--cfg-options', *options] if options else [])])
 
 
 def run(options: dict) -> None:
     """Print the commands, or train and print the table."""
     form, only_commands = options.pop('format'), options.pop('commands')
     if only_commands:
-        from cb_mm.apis.ablations import ABLATIONS
+        from cb_mm.apis.ablations import chosen_rows
 
-        for row in ABLATIONS[options['name']].rows:
-            print(command(row.recipe, row.options))
+        config = options.get('config')
+        for row in chosen_rows(options['name'], options.get('rows')):
+            changes = [*row.changes(config is not None), *options.get('cfg_options', ())]
+            print(command(config or row.recipe, changes, options.get('data_root') or 'DIR'))
         return
     from cb_mm.apis import run_ablation
 

@@ -52,6 +52,7 @@ class PageFolder:
         (data / 'ade20k').symlink_to(scenes.ade20k)
         (data / 'coco').symlink_to(scenes.coco)
         cv2.imwrite(str(root / 'scene.jpg'), np.full((48, 64, 3), 90, np.uint8))
+        self._configs: dict[str, Config] = {}
         self._trained: dict[str, Path] = {}
 
     def add_weights(self) -> None:
@@ -72,11 +73,11 @@ class PageFolder:
             tiny_vqa.write_vilt(self.root / 'VILT')
             tiny_vqa.write_vqa(self.root / 'data' / 'vqav2', train=2)
 
-    def add_config(self, name: str) -> None:
+    def add_config(self, name: str) -> Config:
         """Write ``configs/...`` of the checkout, made small."""
+        if name in self._configs:
+            return self._configs[name]
         file = self.root / name
-        if file.exists():
-            return
         if 'vqa' in name:
             self.add_vqa()
         config = Config.fromfile(REPO / name)
@@ -84,6 +85,8 @@ class PageFolder:
         file.parent.mkdir(parents=True, exist_ok=True)
         lines = [f'{key} = {value!r}' for key, value in config.to_dict().items()]
         file.write_text('\n'.join(lines) + '\n')
+        self._configs[name] = config
+        return config
 
     def _changes(self, name: str) -> dict[str, Any]:
         changes: dict[str, Any] = {'default_hooks.logger.interval': 1}
@@ -140,8 +143,7 @@ class PageFolder:
         """Run a training command for one iteration, once; return its checkpoint."""
         known = ' '.join(words)
         if known not in self._trained:
-            self.add_config(words[2])
-            config = Config.fromfile(self.root / words[2])
+            config = self.add_config(words[2])
             unit = 'epoch' if 'max_epochs' in config.train_cfg else 'iter'
             short = [f'train_cfg.max_{unit}s=1', 'train_cfg.val_begin=2']
             schedule = words[words.index('--schedule') + 1] if '--schedule' in words else None

@@ -42,9 +42,12 @@ def write_vqa(root: Path, train: int = 4, val: int = 3, test: int = 2) -> Path:
 
 
 def annotation(number: int, k: int) -> dict:
-    """Yes three times in four, Two and red beside it; one of ten people has another view."""
+    """Yes three times in four, Two and red beside it; one of ten people has another view.
+
+    The most frequent answer is given as it has to be normalised, and is written by people as it is.
+    """
     best, kind = (('yes', 'yes/no'), ('Two', 'number'), ('yes', 'yes/no'), ('red', 'other'))[k % 4]
-    given = [best] * 7 + ['a red'] * 2 + ['unheard of']
+    given = ['2' if best == 'Two' else best] * 7 + ['red', 'a red', 'unheard of']
     return dict(
         question_id=number,
         answer_type=kind,

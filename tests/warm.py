@@ -1,10 +1,9 @@
 """What every tool imports sooner or later, imported once; see forked.py.
 
 Two slow parts of mmengine that have nothing to do with faults are left out: the layout of the
-config's text, and the report about compilers. What is installed is read once.
+config's text, and the report about compilers.
 """
 
-import functools
 import gc
 import importlib
 
@@ -14,7 +13,6 @@ import PIL.Image
 import yapf.yapflib.yapf_api
 
 import cb_mm.apis  # before mmdet, which needs the ops that it supplies
-from cb_mm.compat import families
 
 for name in (
     'cb_mm.models.heads.fast_uper_head', 'cb_mm_cli.test', 'cb_mm_cli.train',
@@ -35,8 +33,6 @@ def _as_it_is(code: str, **_: object) -> tuple[str, bool]:
 yapf.yapflib.yapf_api.FormatCode = _as_it_is
 mmengine.config.config.FormatCode = _as_it_is
 mmengine.runner.runner.collect_env = dict
-families.installed_versions = functools.cache(families.installed_versions)
-families.installed_versions()
 
 # What is here stays: the runs need not look through it, as mmengine does for every data set.
 gc.collect()

@@ -19,8 +19,7 @@ from ..config.recipes import recipe_file
 from ..engine.hooks.checkpoint import checkpoints_in
 from ..errors import UserError
 from ..fileio.atomic import write_atomically
-from ..models.broadcast.context_broadcast import check_choice
-from .ablations import ABLATIONS, Row
+from .ablations import ABLATIONS, Row, chosen_rows
 from .calls import save_files
 from .training import train
 
@@ -139,13 +138,8 @@ def run_ablation(
     Raises:
         UserError: Something that the caller can fix; it names the parameter or the file.
     """
-    check_choice('name', name, ABLATIONS)
+    wanted = chosen_rows(name, rows)
     ablation = ABLATIONS[name]
-    wanted = list(ablation.rows)
-    if rows is not None:
-        for label in rows:
-            check_choice('rows', label, [row.label for row in wanted])
-        wanted = [row for row in wanted if row.label in rows]
     folder = Path(work_dir or Path('work_dirs') / f'ablation_{name}')
     done: list[RowResult] = []
     for row in wanted:

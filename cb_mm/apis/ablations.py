@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from ..models.broadcast.context_broadcast import check_choice
 
 _WIDTHS = {'tiny': 192, 'small': 384, 'base': 768}
 _SHORT = {'tiny': 'ti', 'small': 's', 'base': 'b'}
@@ -200,3 +202,14 @@ ABLATIONS = {
         'nearly the same parameters, as the paper says.',
     ),
 }  # fmt: skip
+
+
+def chosen_rows(name: str, labels: Sequence[str] | None = None) -> list[Row]:
+    """Return the rows of an ablation with these labels, in its order; by default all."""
+    check_choice('name', name, ABLATIONS)
+    rows = list(ABLATIONS[name].rows)
+    if labels is None:
+        return rows
+    for label in labels:
+        check_choice('rows', label, [row.label for row in rows])
+    return [row for row in rows if row.label in labels]

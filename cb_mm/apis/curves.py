@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,8 +22,6 @@ _STYLE: dict[Any, Any] = {
     'font.size': 9, 'axes.spines.top': False, 'axes.spines.right': False, 'axes.grid': True,
     'grid.color': '#dddddd', 'axes.axisbelow': True, 'legend.frameon': False,
 }  # fmt: skip
-#: What must be numbers.
-_COUNTED = ('iter', 'step', 'epoch', 'loss')
 _OF_THE_CLOCK = {'time', 'data_time', 'memory', 'step', 'iter', 'epoch', 'lr', 'base_lr'}
 _TITLES = {
     'loss': 'training loss',
@@ -52,7 +50,8 @@ class Curves:
 def read_curves(run: str | Path, name: str | None = None) -> Curves:
     """Read the logs of a run: of its work directory, or one ``scalars.json``.
 
-    A run that was resumed has several logs; where they overlap, the later one counts.
+    A run that was resumed has several logs; each takes the place of what the earlier ones have from
+    its first step on.
     """
     path = Path(run)
     files = [path] if path.is_file() else sorted(path.glob('*/vis_data/scalars.json'))
@@ -64,18 +63,23 @@ def read_curves(run: str | Path, name: str | None = None) -> Curves:
     train: dict[int, dict] = {}
     val: dict[int, dict] = {}
     for file in files:
-        for entry in _entries(file):
-            if 'lr' in entry and 'iter' in entry:
-                train[entry['iter']] = entry
-            elif 'step' in entry:
+        records = _records(file)
+        steps = [entry for entry in records if entry.keys() >= {'lr', 'iter'}]
+        if steps:
+            first, start = steps[0]['iter'], steps[0].get('epoch', steps[0]['iter'])
+            train = {step: entry for step, entry in train.items() if step < first}
+            val = {step: entry for step, entry in val.items() if step < start}
+        train |= {entry['iter']: entry for entry in steps}
+        for entry in records:
+            if 'step' in entry and not entry.keys() >= {'lr', 'iter'}:
                 val[entry['step']] = entry
     if not train and not val:
-        raise UserError(f'`runs` {run}: its log is empty.')
+        raise UserError(f'`runs` {run}: its log has no losses and no scores.')
     by_epoch = any('epoch' in entry for entry in train.values())
     sums: dict[int, list[float]] = {}
     for step, entry in train.items():
-        if 'loss' in entry and ('epoch' in entry or not by_epoch):
-            sums.setdefault(entry['epoch'] if by_epoch else step, []).append(entry['loss'])
+        if 'loss' in entry:
+            sums.setdefault(entry.get('epoch', step), []).append(entry['loss'])
     values = {'loss': {step: sum(all_) / len(all_) for step, all_ in sorted(sums.items())}}
     for step, entry in sorted(val.items()):
         for key, value in entry.items():
@@ -84,21 +88,26 @@ def read_curves(run: str | Path, name: str | None = None) -> Curves:
     return Curves(name or path.resolve().name, 'epoch' if by_epoch else 'iteration', values)
 
 
-def _entries(file: Path) -> Iterator[dict[str, Any]]:
-    """Yield the lines of a log; the last one of a run that was killed may be cut off."""
+def _records(file: Path) -> list[dict]:
+    """Return the lines of a log; the last one may be cut off, where the run was killed."""
     lines = file.read_bytes().splitlines()
+    found = []
     for number, line in enumerate(lines, start=1):
         try:
             entry = json.loads(line)
-        except (ValueError, RecursionError):
-            entry = None
-        sound = isinstance(entry, dict) and all(
-            isinstance(entry[key], (int, float)) for key in _COUNTED if key in entry
-        )
-        if sound:
-            yield entry
-        elif number < len(lines):
-            raise UserError(f'`runs` {file}: line {number} is damaged. Remove it.')
+            counts = [entry[key] for key in ('iter', 'step', 'epoch') if key in entry]
+            if not all(isinstance(one, int) for one in counts):
+                raise TypeError('its steps are not whole numbers')
+            if not isinstance(entry.get('loss', 0), (int, float)):
+                raise TypeError('its loss is not a number')
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+            if number == len(lines) and number > 1:
+                continue
+            raise UserError(
+                f'`runs` {file}, line {number}: this is not a line of a log of mmengine ({error}).'
+            ) from error
+        found.append(entry)
+    return found
 
 
 def draw_curves(runs: Sequence[Curves], metrics: Sequence[str] | None = None) -> Figure:
@@ -124,13 +133,10 @@ def draw_curves(runs: Sequence[Curves], metrics: Sequence[str] | None = None) ->
             for i, run in enumerate(runs):
                 points = run.values.get(key) or {}
                 axes.plot(
-                    list(points),
-                    list(points.values()),
-                    color=_COLOURS[i % len(_COLOURS)],
-                    label=figure_text(run.name),
+                    list(points), list(points.values()), color=_COLOURS[i % len(_COLOURS)],
+                    label=figure_text(run.name), markersize=3,
                     marker='o' if len(points) < 20 else None,
-                    markersize=3,
-                )
+                )  # fmt: skip
             axes.set_title(figure_text(_TITLES.get(key, key)))
             axes.set_xlabel(runs[0].unit)
         panels[0].legend()

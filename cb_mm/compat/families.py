@@ -6,6 +6,8 @@ distributions tell them apart. This module imports nothing but the standard libr
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import suppress
 from importlib import metadata
 
 from ..version import __version__
@@ -50,12 +52,27 @@ def installed_versions() -> dict[str, str]:
     }
 
 
+def _versions(names: Iterable[str]) -> dict[str, str]:
+    """Return the versions of those distributions that are installed, without reading all others."""
+    found = {}
+    for name in names:
+        with suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
+
+
+def _families_here() -> dict[str, dict[str, str]]:
+    return families_found(
+        _versions(name for parts in FAMILIES.values() for names in parts.values() for name in names)
+    )
+
+
 def software_versions() -> dict[str, str]:
     """Return the versions of cb_mm, the installed family and libraries that affect figures."""
-    installed = installed_versions()
-    names = {name for parts in families_found(installed).values() for name in parts}
-    names.update(name for name in LIBRARIES if name in installed)
-    return {'cb_mm': __version__, **{name: installed[name] for name in sorted(names)}}
+    found = _versions(LIBRARIES)
+    for parts in _families_here().values():
+        found |= parts
+    return {'cb_mm': __version__, **dict(sorted(found.items()))}
 
 
 def families_found(installed: dict[str, str]) -> dict[str, dict[str, str]]:
@@ -71,5 +88,5 @@ def families_found(installed: dict[str, str]) -> dict[str, dict[str, str]]:
 
 def current_family() -> str | None:
     """Return the name of the installed family; None without one, 'both' if they overlap."""
-    found = list(families_found(installed_versions()))
+    found = list(_families_here())
     return 'both' if len(found) > 1 else (found[0] if found else None)

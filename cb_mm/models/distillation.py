@@ -62,8 +62,9 @@ class Teacher:
     training mode. Copies of the student share it.
 
     Args:
-        settings: Name of a timm model; a dict with ``model_name`` and further arguments of
-            ``timm.create_model``; or, with ``type``, the config of a model of mmpretrain.
+        settings: Name of a timm model or of a model of mmpretrain; a dict with ``model_name`` and
+            further arguments of ``timm.create_model`` or ``mmpretrain.get_model``; or, with
+            ``type``, the config of a model of mmpretrain.
         weights: File, address or timm name; None: those of the timm model of that name.
         num_classes: Of the student.
     """
@@ -93,17 +94,16 @@ class Teacher:
         return model(images).argmax(dim=1)
 
     def _build(self) -> nn.Module:
-        settings, name = dict(self._settings), self._settings.get('model_name')
+        settings = dict(self._settings)
+        name, source = settings.pop('model_name', None), self._weights
         if 'type' in settings:
             model: nn.Module = MODELS.build(settings)
-        else:
-            settings.pop('model_name', None)
-            if not isinstance(name, str) or not timm.is_model(name):
-                hint = did_you_mean(str(name).split('.')[0], timm.list_models(), most=3)
-                raise UserError(f'teacher={name!r} is not a timm model.{hint}')
+        elif isinstance(name, str) and timm.is_model(name):
             options = {'num_classes': self._num_classes, **settings}
             model = timm.create_model(name, pretrained=False, **options)
-        source = self._weights or name
+            source = source or name
+        else:
+            model = _from_mmpretrain(str(name), settings)
         if source is None:
             raise UserError('teacher: a model of mmpretrain needs teacher_weights, a file.')
         self._load(model, source)
@@ -131,6 +131,17 @@ class Teacher:
                 f'another shape. It must be a classifier of {self._num_classes} classes.'
             )
         model.load_state_dict({key: content[key] for key in own})
+
+
+def _from_mmpretrain(name: str, options: Mapping[str, Any]) -> nn.Module:
+    from mmpretrain.apis import get_model, list_models  # reads the index of all its models
+
+    try:
+        return get_model(name, pretrained=False, **options)
+    except ValueError as error:  # it knows no such name
+        known = [*timm.list_models(), *list_models()]
+        hint = did_you_mean(name.split('.')[0], known, most=3)
+        raise UserError(f'teacher={name!r} is not a model of timm or mmpretrain.{hint}') from error
 
 
 @MODELS.register_module()

@@ -120,6 +120,15 @@ def test_full_scale_commands(capsys):
         'python tools/train.py configs/imagenet/imagenet_vit_s_cb.py --data-root DIR '
         '--cfg-options model.backbone.broadcast=cb model.backbone.layers=all'
     )
+    # With a config of one's own, a part of the rows, another folder of data and more options.
+    words = ['table2', '--config', 'my own.py', '--rows', 'ViT-B', '--data-root', '/data/x']
+    assert main_of('ablation.py')([*words, '--commands', '--cfg-options', 'a.b=[1, 2]']) == 0
+    assert capsys.readouterr().out == (
+        "python tools/train.py 'my own.py' --data-root /data/x --cfg-options "
+        "model.backbone.arch=base model.head.in_channels=768 'a.b=[1, 2]'\n"
+    )
+    assert main_of('ablation.py')(['table2', '--rows', 'ViT-L', '--commands']) == 2
+    assert "'ViT-L' is not one of" in capsys.readouterr().err
     page = (REPO / 'docs' / 'ablations.md').read_text()
     for one in ABLATIONS.values():
         assert one.title in page

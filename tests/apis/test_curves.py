@@ -36,6 +36,11 @@ def test_reads_epochs_iterations_and_resumed_runs(tmp_path):
     assert found.values['loss'] == {1: 3.5, 2: 2.5, 3: 1.5, 4: 1.0}  # the later log counts
     assert found.values['accuracy/top1'] == {1: 10, 2: 20, 3: 40, 4: 50}
     assert set(found.values) == {'loss', 'accuracy/top1', 'validation/cross_entropy'}
+    # Started anew, and stopped earlier: the end of the first log is another run's.
+    run = write_run(tmp_path / 'c', [3, 2, 9], [10, 20, 30])
+    write_run(run, [5, 4], [11, 21], started='20260102_000000')
+    found = read_curves(run).values
+    assert (found['loss'], found['accuracy/top1']) == ({1: 5.5, 2: 4.5}, {1: 11, 2: 21})
     iterations = read_curves(write_run(tmp_path / 'b', [3, 2], [10, 20], by_epoch=False), 'B')
     assert (iterations.name, iterations.unit) == ('B', 'iteration')
     assert iterations.values['loss'] == {1: 3, 2: 4, 3: 2, 4: 3}
@@ -113,5 +118,5 @@ def test_a_damaged_line_is_named_unless_the_log_ends_there(tmp_path, line):
     file.write_bytes(b'\n'.join([*lines, line]))
     assert read_curves(file).values['loss'] == {1: 3.5}
     file.write_bytes(b'\n'.join([lines[0], line, *lines[1:]]))
-    with pytest.raises(UserError, match=r'scalars\.json: line 2 is damaged'):
+    with pytest.raises(UserError, match=r'scalars\.json, line 2: this is not a line of a log'):
         read_curves(file)

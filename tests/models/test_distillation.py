@@ -111,7 +111,15 @@ def test_a_teacher_of_mmpretrain(tmp_path, weights):
     torch.save({'state_dict': MODELS.build(settings).state_dict()}, tmp_path / 'other.pth')
     model = student(weights, teacher=settings, teacher_weights=str(tmp_path / 'other.pth'))
     model.init_weights()
-    assert model._teacher.labels(torch.randn(2, 3, 32, 32)).shape == (2,)
+    # By its name, as on the command line.
+    named = dict(model_name='resnet18_8xb32_in1k', head=dict(num_classes=CLASSES))
+    other = student(weights, teacher=named, teacher_weights=str(tmp_path / 'other.pth'))
+    other.init_weights()
+    torch.manual_seed(3)
+    images = torch.randn(2, 3, 32, 32)
+    labels = model._teacher.labels(images)
+    assert labels.shape == (2,)
+    assert torch.equal(other._teacher.labels(images), labels)
 
 
 def test_messages(tmp_path, weights, monkeypatch):
@@ -120,7 +128,7 @@ def test_messages(tmp_path, weights, monkeypatch):
         student(tmp_path / 'absent.pth').init_weights()
     with pytest.raises(UserError, match=r'do not fit the teacher: .* classifier of 5 classes'):
         student(weights, teacher='test_vit').init_weights()
-    with pytest.raises(UserError, match="'regnet_160' is not a timm model"):
+    with pytest.raises(UserError, match=r"'regnet_160' is not a model of timm or mm.*regnet"):
         student(weights, teacher='regnet_160').init_weights()
     with pytest.raises(UserError, match='needs head=dict'):
         student(weights, head=dict(type='DeiTClsHead', num_classes=5, in_channels=192))

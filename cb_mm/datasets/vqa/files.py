@@ -11,6 +11,12 @@ from ...fileio.result_files import read_json
 #: Parts with answers, and those without, whose images are COCO's test images.
 SPLITS = ('train2014', 'val2014')
 TEST_SPLITS = ('test-dev2015', 'test2015')
+#: What the records must have.
+_KEYS: dict[str, dict[str, type]] = {
+    'questions': {'question_id': int, 'image_id': int, 'question': str},
+    'annotations': {'question_id': int, 'answers': list, 'multiple_choice_answer': str},
+}
+_NAMES = {int: 'a number', str: 'a text', list: 'a list of {"answer": TEXT}'}
 RELEASE = (
     'Get the questions and annotations of v2 from https://visualqa.org/download.html and unpack '
     'them in the data root.'
@@ -54,12 +60,17 @@ def read_records(root: str | Path, name: str, section: str) -> list[dict[str, An
     records = content.get(section) if isinstance(content, dict) else None
     if not isinstance(records, list) or not all(isinstance(one, dict) for one in records):
         raise UserError(f'{path} has no list "{section}". {RELEASE}')
-    needed = {
-        'questions': ('question_id', 'image_id', 'question'),
-        'annotations': ('question_id', 'answers', 'multiple_choice_answer'),
-    }[section]
     for place, record in enumerate(records):
-        missing = [key for key in needed if key not in record]
-        if missing:
-            raise UserError(f'{path}: record {place} of "{section}" has no "{missing[0]}".')
+        for key, kind in _KEYS[section].items():
+            if key not in record:
+                raise UserError(f'{path}: record {place} of "{section}" has no "{key}".')
+            if not isinstance(record[key], kind) or (kind is list and not _texts(record[key])):
+                raise UserError(
+                    f'{path}: record {place} of "{section}" has something else as its "{key}" than '
+                    f'{_NAMES[kind]}. {RELEASE}'
+                )
     return records
+
+
+def _texts(answers: list) -> bool:
+    return all(isinstance(one, dict) and isinstance(one.get('answer'), str) for one in answers)

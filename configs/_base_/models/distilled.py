@@ -2,7 +2,7 @@
 
 distilled = dict(
     type='DistilledClassifier',
-    teacher='regnety_160.deit_in1k',  # a timm name, or the config of a model of mmpretrain
+    teacher='regnety_160.deit_in1k',  # a name in timm or mmpretrain, or a config of mmpretrain's
     teacher_weights=None,  # a file; None: those of the timm model
     head=dict(type='DistilledClsHead'),
 )
