@@ -9,6 +9,7 @@ import pytest
 import torch
 from fake_cuda import CUDA, fake
 from mmengine.registry import MODELS, init_default_scope
+from query_heads import class_scores, labelled_image, query_segmentor
 from torch.nn import functional
 
 from cb_mm.errors import UserError
@@ -245,6 +246,24 @@ def test_pixel_losses_by_an_independent_computation(segmentor, kind, done):
     assert found.loss.item() == pytest.approx(plain / count, rel=1e-5)
     assert found.climbed.item() == pytest.approx(climbed / count, rel=1e-5)
     assert climbed != pytest.approx(plain, rel=0.01)
+
+
+def test_a_head_with_queries_is_attacked_by_its_probabilities():
+    """Its outputs are probabilities but for their sum: to softmax them would level them."""
+    model = query_segmentor('MaskFormerHead')
+    image, truth = labelled_image()
+    scores = class_scores(model, image, truth)[:, 5:].flatten(1)
+    chance = scores / scores.sum(0)
+    true = chance.gather(0, truth.gt_sem_seg.data[0, 5:].flatten()[None])[0]
+    found = objective('cospgd', model, image.float(), truth)
+    assert found.loss.item() == pytest.approx(-true.log().mean().item(), rel=1e-5)
+    weighted = (true / chance.norm(dim=0) * -true.log()).mean().item()
+    assert found.climbed.item() == pytest.approx(weighted, rel=1e-5)
+    for name in ('pgd', 'segpgd', 'cospgd'):
+        attack = replace(SHORT[name], random_start=False)
+        trace = pgd(model, image, truth, 4, attack, seed=1)[1]
+        assert 0 < trace.linf <= 4 + 1e-4
+    assert torch.equal(pgd(model, image, truth, 4, ONE_STEP)[0], fgsm(model, image, truth, 4))
 
 
 @pytest.mark.parametrize('kind', PIXEL_WEIGHTS)

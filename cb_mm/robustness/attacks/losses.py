@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ...evaluation.calibration import SCORES, outputs_of, probabilities
 from .truth import pad_truth
 
 #: Of the objective that is the model's training loss.
@@ -80,6 +81,9 @@ def pixel_logits(model: Any, image: Tensor, truth: Any) -> tuple[Tensor, Tensor,
     logits = model.encode_decode(inputs, [meta])[0].float()
     if logits.shape[0] == 1:  # two classes, one logit: the sigmoid is a softmax against 0
         logits = torch.cat([torch.zeros_like(logits), logits])
+    elif outputs_of(model) == SCORES:  # a softmax gives back the probability of each class
+        tiny = torch.finfo(logits.dtype).tiny
+        logits = probabilities(logits, SCORES).clamp_min(tiny).log()
     head = model.decode_head
     head = head[-1] if isinstance(head, nn.ModuleList) else head  # a cascade: the last one decides
     labels = sample.gt_sem_seg.data[0].to(logits.device).long()
