@@ -18,8 +18,10 @@ from torch import Tensor, nn
 from ..errors import UserError
 from .streaming import Figures, State, StreamingMetric, merge
 
+#: Sums over queries, as in Mask2Former.
+SCORES = 'scores'
 #: How probabilities follow from what a model gives.
-OUTPUTS = ('logits', 'sigmoid', 'scores', 'probabilities')
+OUTPUTS = ('logits', 'sigmoid', SCORES, 'probabilities')
 #: A probability is counted in units of 2⁻²⁴, the precision of float32 near 1: sums are then exact.
 _BITS = 24
 _ONE = 1 << _BITS
@@ -144,7 +146,7 @@ def probabilities(values: Tensor, outputs: str) -> Tensor:
         return values.softmax(dim=0)
     if outputs == 'sigmoid':
         return values.sigmoid()
-    if outputs == 'scores':
+    if outputs == SCORES:
         return values / values.sum(dim=0).clamp_min(torch.finfo(values.dtype).tiny)
     return torch.cat([1 - values, values]) if len(values) == 1 else values
 
@@ -156,7 +158,7 @@ def outputs_of(model: nn.Module) -> str:
         head = head[-1]
     names = {kind.__name__ for kind in type(head).__mro__}
     if names & _QUERY_HEADS:
-        return 'scores'
+        return SCORES
     if any(kind.__name__ == 'SegTTAModel' for kind in type(model).__mro__):
         return 'probabilities'
     losses = getattr(head, 'loss_decode', None)

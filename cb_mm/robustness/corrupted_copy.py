@@ -65,7 +65,8 @@ def plan_copy(
     """Look at the test set of a config, and plan its copy.
 
     Raises:
-        UserError: There is nothing to corrupt, or images lie outside the folder of the data.
+        UserError: There is nothing to corrupt, images lie outside the folder of the data, or the
+            copy would lie among them.
     """
     init_default_scope(config.get('default_scope', 'mmengine'))
     settings = config.test_dataloader.dataset
@@ -82,7 +83,9 @@ def plan_copy(
         'frost_pictures': FrostPictures(frost_pictures).digest if frost_pictures else None,
         'software': family.software_versions(),
     }
-    return CopyPlan(writer, plain(identity), _labels(config, writer))
+    links = _labels(config, writer)
+    _refuse_inside(Path(out), roots, writer.paths, links)
+    return CopyPlan(writer, plain(identity), links)
 
 
 def write_copy(plan: CopyPlan, workers: int = 0, progress: Progress | None = None) -> int:
@@ -170,6 +173,21 @@ def _claim(out: Path, identity: dict[str, Any]) -> None:
     write_json(file, identity)
 
 
+def _refuse_inside(
+    out: Path, roots: Sequence[str], images: Sequence[str], labels: Iterable[str]
+) -> None:
+    """Refuse to write where the data set would take the copy for images or labels of its own."""
+    flat = any('/' not in image for image in images)
+    folders = {name.split('/')[0] for name in (*images, *labels)}
+    for root in filter(None, roots):
+        below = os.path.relpath(os.path.realpath(out), os.path.realpath(root)).split(os.sep)[0]
+        if below not in ('..', '.') and (flat or below in folders):
+            raise UserError(
+                f'`out` {out} is inside the data set ({root if flat else Path(root, below)}), '
+                'which would read the copy as its own: choose a folder outside.'
+            )
+
+
 def _labels(config: Config, writer: ImageWriter) -> dict[str, Path]:
     """Return the label folders and annotation files of a test set, by their path below its root.
 
@@ -204,9 +222,10 @@ def _labels(config: Config, writer: ImageWriter) -> dict[str, Path]:
 def _link(folder: Path, links: Mapping[str, Path]) -> None:
     for name, target in links.items():
         link = folder / name
-        if link.is_symlink():
+        if link.is_symlink() and link.exists():
             continue
         try:
+            link.unlink(missing_ok=True)  # the data were moved since
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(target, target_is_directory=target.is_dir())
         except OSError as error:

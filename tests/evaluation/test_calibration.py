@@ -9,6 +9,7 @@ import pytest
 import torch
 from mmengine.evaluator import Evaluator
 from mmengine.registry import METRICS
+from query_heads import class_scores, labelled_image, query_segmentor
 from scipy.special import expit, softmax
 
 from cb_mm.errors import UserError
@@ -232,6 +233,22 @@ def test_what_a_real_binary_head_gives():
     label = truth[0, 5:].numpy().ravel()
     by_hand, _ = expected(both, (probability > 0.6).astype(int), label)
     assert figures.metrics == pytest.approx(by_hand, abs=1e-2)
+
+
+@pytest.mark.parametrize('kind', ['MaskFormerHead', 'Mask2FormerHead'])
+def test_what_a_real_head_with_queries_gives(kind):
+    """Sums over queries, made probabilities by their sum; not softmaxed once more."""
+    model = query_segmentor(kind)
+    image, truth = labelled_image()
+    with torch.no_grad():
+        (output,) = model.test_step({'inputs': [image], 'data_samples': [truth.clone()]})
+    figures = run(CalibrationMetric(outputs=outputs_of(model)), [output.to_dict()])
+    scores = class_scores(model, image, truth)[:, 5:].flatten(1).T.numpy()
+    label = truth.gt_sem_seg.data[0, 5:].numpy().ravel()
+    by_hand, _ = expected(scores / scores.sum(1, keepdims=True), scores.argmax(1), label)
+    assert figures.metrics == pytest.approx(by_hand, abs=1e-2)
+    flattened = expected(softmax(scores, axis=1), scores.argmax(1), label)[0]
+    assert figures.metrics['confidence'] > flattened['confidence'] + 1
 
 
 def test_outputs_follow_from_the_head():

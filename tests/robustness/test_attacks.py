@@ -9,6 +9,7 @@ import pytest
 import torch
 from fake_cuda import CUDA, fake
 from mmengine.registry import MODELS, init_default_scope
+from query_heads import class_scores, labelled_image, query_segmentor
 from torch.nn import functional
 
 from cb_mm.errors import UserError
@@ -245,6 +246,97 @@ def test_pixel_losses_by_an_independent_computation(segmentor, kind, done):
     assert found.loss.item() == pytest.approx(plain / count, rel=1e-5)
     assert found.climbed.item() == pytest.approx(climbed / count, rel=1e-5)
     assert climbed != pytest.approx(plain, rel=0.01)
+
+
+def detector_of_one_stage(kind):
+    """A tiny one-stage detector of mmdet, and an image with two boxes."""
+    from mmdet.structures import DetDataSample
+    from mmengine.structures import InstanceData
+
+    init_default_scope('mmdet')
+    torch.manual_seed(0)
+    model = MODELS.build(
+        dict(
+            type=kind,
+            data_preprocessor=dict(type='DetDataPreprocessor', mean=[120.0] * 3, std=[60.0] * 3),
+            backbone=dict(type='ResNet', depth=18, base_channels=8),
+            neck=dict(type='FPN', in_channels=[8, 16, 32, 64], out_channels=16, num_outs=5),
+            bbox_head=dict(type=f'{kind}Head', num_classes=3, in_channels=16, feat_channels=16,
+                           stacked_convs=1, norm_cfg=dict(type='GN', num_groups=4))
+            | (dict(norm_on_bbox=True) if kind == 'FCOS' else {}),
+            train_cfg=dict(assigner=dict(type='ATSSAssigner', topk=9), allowed_border=-1,
+                           pos_weight=-1),
+        )
+    )  # fmt: skip
+    truth = DetDataSample(metainfo={'img_shape': (64, 64), 'scale_factor': (1.0, 1.0)})
+    boxes = torch.tensor([[4.0, 6.0, 40.0, 50.0], [20.0, 8.0, 60.0, 30.0]])
+    truth.gt_instances = InstanceData(bboxes=boxes, labels=torch.tensor([0, 2]))
+    return model, truth
+
+
+def real_time_segmentor():
+    """PIDNet, whose backbone and head have more outputs in training."""
+    from mmengine.structures import PixelData
+    from mmseg.structures import SegDataSample
+
+    init_default_scope('mmseg')
+    torch.manual_seed(0)
+    pixels = dict(type='OhemCrossEntropy', thres=0.9, min_kept=100)
+    losses = [dict(type='CrossEntropyLoss'), pixels, dict(type='BoundaryLoss'), pixels]
+    model = MODELS.build(
+        dict(
+            type='EncoderDecoder',
+            data_preprocessor=dict(type='SegDataPreProcessor', mean=[120.0] * 3, std=[60.0] * 3),
+            backbone=dict(type='PIDNet', channels=8, ppm_channels=8, num_stem_blocks=1,
+                          num_branch_blocks=1),
+            decode_head=dict(type='PIDHead', in_channels=32, channels=32, num_classes=4,
+                             dropout_ratio=0, loss_decode=losses),
+        )
+    )  # fmt: skip
+    labels = PixelData(data=torch.randint(0, 4, (1, 64, 64)))
+    edges = PixelData(data=torch.randint(0, 2, (1, 64, 64)))
+    truth = SegDataSample(gt_sem_seg=labels, gt_edge_map=edges)
+    truth.set_metainfo({'img_shape': (64, 64), 'ori_shape': (64, 64)})
+    return model, truth
+
+
+@pytest.mark.parametrize('kind', ['FCOS', 'VFNet', 'PIDNet'])
+def test_models_whose_outputs_differ_in_training(kind):
+    """Their loss is that of training, but for normalisation; their prediction is as it was."""
+    model, truth = real_time_segmentor() if kind == 'PIDNet' else detector_of_one_stage(kind)
+    image = torch.randint(0, 256, (3, 64, 64), dtype=torch.uint8)
+    model.train()
+    for part in model.modules():
+        if isinstance(part, torch.nn.modules.batchnorm._BatchNorm):
+            part.eval()
+    data = model.data_preprocessor({'inputs': [image], 'data_samples': [truth.clone()]}, False)
+    with torch.no_grad():
+        expected = model.parse_losses(model(**data, mode='loss'))[0].item()
+    model.eval()
+    assert attack_loss(model, image.float(), truth).item() == pytest.approx(expected, rel=1e-6)
+    assert not any(part.training for part in model.modules())
+    trace = pgd(model, image, truth, 4, Attack(steps=2, random_start=False))[1]
+    assert 0 < trace.linf <= 4 + 1e-4
+    assert trace.loss > trace.losses[0][0]
+    assert torch.equal(pgd(model, image, truth, 4, ONE_STEP)[0], fgsm(model, image, truth, 4))
+
+
+def test_a_head_with_queries_is_attacked_by_its_probabilities():
+    """Its outputs are probabilities but for their sum: to softmax them would level them."""
+    model = query_segmentor('MaskFormerHead')
+    image, truth = labelled_image()
+    scores = class_scores(model, image, truth)[:, 5:].flatten(1)
+    chance = scores / scores.sum(0)
+    true = chance.gather(0, truth.gt_sem_seg.data[0, 5:].flatten()[None])[0]
+    found = objective('cospgd', model, image.float(), truth)
+    assert found.loss.item() == pytest.approx(-true.log().mean().item(), rel=1e-5)
+    weighted = (true / chance.norm(dim=0) * -true.log()).mean().item()
+    assert found.climbed.item() == pytest.approx(weighted, rel=1e-5)
+    for name in ('pgd', 'segpgd', 'cospgd'):
+        attack = replace(SHORT[name], random_start=False)
+        trace = pgd(model, image, truth, 4, attack, seed=1)[1]
+        assert 0 < trace.linf <= 4 + 1e-4
+    assert torch.equal(pgd(model, image, truth, 4, ONE_STEP)[0], fgsm(model, image, truth, 4))
 
 
 @pytest.mark.parametrize('kind', PIXEL_WEIGHTS)

@@ -154,6 +154,36 @@ def test_another_command_is_refused(seg, whole, tmp_path):
         corrupt_dataset(seg.config, tmp_path / 'mine', **options)
 
 
+def test_a_copy_among_the_images_is_refused(seg, tmp_path):
+    """The next reader of the data set would find it there; a link to the folder is no way round."""
+    data = tmp_path / 'data'
+    shutil.copytree(seg.data, data)
+    (tmp_path / 'link').symlink_to(data / 'images')
+    before = content(data)
+    options = dict(corruptions=['fog=2'], data_root=data, limit=1)
+    for out in (
+        data / 'images' / 'validation' / 'copy',
+        data / 'annotations',
+        tmp_path / 'link' / 'copy',
+    ):
+        with pytest.raises(UserError, match=r'is inside the data set .*data/'):
+            corrupt_dataset(seg.config, out, **options)
+    assert content(data) == before
+    assert corrupt_dataset(seg.config, data / 'fog', **options).written == 1
+
+
+def test_labels_are_linked_again_when_the_data_have_moved(seg, tmp_path):
+    shutil.copytree(seg.data, tmp_path / 'old')
+    options = dict(corruptions=['fog=2'])
+    copy = corrupt_dataset(seg.config, tmp_path / 'out', data_root=tmp_path / 'old', **options)
+    (labels,) = [path for path in copy.folders['fog=2'].rglob('*') if path.is_symlink()]
+    (tmp_path / 'old').rename(tmp_path / 'new')
+    assert not labels.exists()
+    again = corrupt_dataset(seg.config, tmp_path / 'out', data_root=tmp_path / 'new', **options)
+    assert again.written == 0
+    assert len(list(labels.iterdir())) == copy.images
+
+
 def test_jpeg_of_a_quality(seg, tmp_path):
     options = dict(corruptions=['contrast=0.5'], data_root=seg.data, format='jpg', limit=1)
     sizes = []

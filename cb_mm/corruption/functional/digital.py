@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import cv2
 import numpy as np
 
@@ -115,20 +117,13 @@ def pixelate(image: np.ndarray, level: float, rng: np.random.Generator | None = 
 
 def _mean_rows(image: np.ndarray, count: int) -> np.ndarray:
     """Average the rows that Pillow's box filter averages for ``count`` rows, with its rounding."""
-    scale = len(image) / count
-    centre = (np.arange(count) + 0.5) * scale
-    first, stop = (centre - 0.5 * scale + 0.5).astype(int), (centre + 0.5 * scale + 0.5).astype(int)
-    # A row on the edge of two boxes may end up in neither, as floating point has it.
-    first += (first - centre + 0.5) * (1 / scale) <= -0.5
-    stop -= (stop - 1 - centre + 0.5) * (1 / scale) > 0.5
     rows = image.reshape(len(image), -1)
     means = np.empty((count, rows.shape[1]), np.uint8)
-    for size in np.unique(stop - first).tolist():
-        at = np.flatnonzero(stop - first == size)
-        total: np.ndarray = rows.take(first[at], axis=0)
+    for size, at, first in _boxes(len(image), count):
+        total: np.ndarray = rows.take(first, axis=0)
         total = total.astype(np.uint16 if size <= 4 else np.uint32)
         for step in range(1, size):
-            total += rows.take(first[at] + step, axis=0)
+            total += rows.take(first + step, axis=0)
         if size <= 4:
             total += size // 2
             total //= size
@@ -138,6 +133,23 @@ def _mean_rows(image: np.ndarray, count: int) -> np.ndarray:
             total >>= 22
         means[at] = total
     return means.reshape(count, *image.shape[1:])
+
+
+@lru_cache(maxsize=64)
+def _boxes(length: int, count: int) -> list[tuple[int, np.ndarray, np.ndarray]]:
+    """Return which of ``length`` rows are averaged for each of ``count``, by the size of the box.
+
+    Each entry has a size, the averages of that many rows, and the first row of each.
+    """
+    scale = length / count
+    centre = (np.arange(count) + 0.5) * scale
+    first, stop = (centre - 0.5 * scale + 0.5).astype(int), (centre + 0.5 * scale + 0.5).astype(int)
+    # A row on the edge of two boxes may end up in neither, as floating point has it.
+    first += (first - centre + 0.5) * (1 / scale) <= -0.5
+    stop -= (stop - 1 - centre + 0.5) * (1 / scale) > 0.5
+    sizes = stop - first
+    groups = [(size, np.flatnonzero(sizes == size)) for size in np.unique(sizes).tolist()]
+    return [(size, at, first[at]) for size, at in groups]
 
 
 def _repeat_rows(image: np.ndarray, count: int) -> np.ndarray:

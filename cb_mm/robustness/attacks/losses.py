@@ -7,15 +7,19 @@ pixels that are wrong already; SegPGD and CosPGD give those less weight.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ...evaluation.calibration import SCORES, outputs_of, probabilities
 from .truth import pad_truth
 
+#: Backbones of mmseg with more outputs in training mode.
+_TWO_OUTPUTS = {'DDRNet', 'PIDNet'}
 #: Of the objective that is the model's training loss.
 TRAINING_LOSS = 'loss'
 
@@ -60,10 +64,30 @@ def attack_loss(model: nn.Module, image: Tensor, truth: Any, seed: int = 0) -> T
     """Return the model's training loss on one image, in evaluation mode and differentiable."""
     inputs, sample = _model_input(model, image, truth)
     devices = [inputs.device] if inputs.is_cuda else []
-    with torch.random.fork_rng(devices):
+    with torch.random.fork_rng(devices), _outputs_of_training(model):
         torch.manual_seed(seed)
         losses = model(inputs, [sample], mode='loss')
     return model.parse_losses(losses)[0]
+
+
+@contextmanager
+def _outputs_of_training(model: nn.Module) -> Iterator[None]:
+    """Let models give what their losses take.
+
+    Some give it in training mode alone: DINO its denoising queries, FCOS its distances in strides.
+    Only what decides on outputs is switched; normalisation, dropout and whatever else computes
+    stays in evaluation mode.
+    """
+    parts = [part for part in model.modules() if type(part).__name__ in _TWO_OUTPUTS]
+    if not hasattr(model, 'head'):  # mmpretrain's heads take the outputs of evaluation
+        parts += [part for part in model.modules() if callable(getattr(part, 'loss', None))]
+    try:
+        for part in parts:
+            part.training = True
+        yield
+    finally:
+        for part in parts:
+            part.training = False
 
 
 def pixel_logits(model: Any, image: Tensor, truth: Any) -> tuple[Tensor, Tensor, Tensor]:
@@ -80,6 +104,9 @@ def pixel_logits(model: Any, image: Tensor, truth: Any) -> tuple[Tensor, Tensor,
     logits = model.encode_decode(inputs, [meta])[0].float()
     if logits.shape[0] == 1:  # two classes, one logit: the sigmoid is a softmax against 0
         logits = torch.cat([torch.zeros_like(logits), logits])
+    elif outputs_of(model) == SCORES:  # a softmax gives back the probability of each class
+        tiny = torch.finfo(logits.dtype).tiny
+        logits = probabilities(logits, SCORES).clamp_min(tiny).log()
     head = model.decode_head
     head = head[-1] if isinstance(head, nn.ModuleList) else head  # a cascade: the last one decides
     labels = sample.gt_sem_seg.data[0].to(logits.device).long()
