@@ -5,6 +5,7 @@ Examples:
   cb-mm configs mask_rcnn                         # those whose names contain this
   cb-mm configs copy upernet_vit_s_cb my.py       # a short file that inherits from the recipe
   cb-mm configs copy upernet_vit_s_cb my.py --flat   # one file with everything in it
+  cb-mm configs copy my.py flat.py --flat         # the same of a config of yours
   cb-mm configs path                              # the folder of the recipes
   cb-mm train upernet_vit_s_cb ...                # no copy needed: a name will do
 
@@ -38,7 +39,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     if copying:
         parser.usage = '%(prog)s copy RECIPE FILE [--flat] [--force]'
-        add('recipe', metavar='RECIPE', help='its name')
+        add('recipe', metavar='RECIPE', help='its name; with --flat also a config file')
         add('file', metavar='FILE', help='.py file to write')
         add('--flat', action='store_true', help='with everything in it, without a base')
         add('--force', action='store_true', help='replace a file that is there')
@@ -78,8 +79,8 @@ def copy_recipe(args: argparse.Namespace) -> None:
     from cb_mm.errors import UserError, did_you_mean
     from cb_mm.fileio.atomic import write_atomically
 
-    name = args.recipe.removesuffix('.py')
-    if name not in files():
+    name, own = args.recipe.removesuffix('.py'), args.flat and Path(args.recipe).is_file()
+    if not own and name not in files():
         raise UserError(
             f'there is no recipe {name}.{did_you_mean(name, files())} "cb-mm configs" lists them.'
         )
@@ -87,7 +88,7 @@ def copy_recipe(args: argparse.Namespace) -> None:
     if file.exists() and not args.force:
         raise UserError(f'{file} is there already. Pass --force to replace it.')
     if args.flat:
-        text = load_config(name).pretty_text
+        text = load_config(args.recipe if own else name).pretty_text
     else:
         what = next(one.what for one in recipes() if one.name == name)
         text = _INHERITING.format(what=what, name=name, file=file)

@@ -5,8 +5,8 @@ Examples:
   cb-mm upstream mmdet test my_config.py work/epoch_12.pth
 
 my_config.py may then have a base such as _base_ = ['cb_mm::upernet_vit_s_cb.py'], which mmengine
-on its own refuses: it knows this syntax for a fixed list of packages only. All words after the
-name of the tool are its own.
+on its own refuses: it knows this syntax for a fixed list of packages only. Its ignore_index reaches
+heads, data sets and metrics, as in cb-mm train. All words after the name of the tool are its own.
 """
 
 from __future__ import annotations
@@ -41,15 +41,19 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the tool within this process; its errors are its own."""
+    """Run the tool within this process; its errors are its own, ours have one message."""
     args = parse(argv)
+    from cb_mm.config.ignore_index import followed_in_every_config
     from cb_mm.config.recipes import names_are_known
+    from cb_mm.errors import exit_code
+
+    def job() -> None:
+        with names_are_known(), followed_in_every_config():
+            runpy.run_path(str(args.file), run_name='__main__')
 
     before = sys.argv
     sys.argv = [str(args.file), *args.words]
     try:
-        with names_are_known():
-            runpy.run_path(str(args.file), run_name='__main__')
+        return exit_code(job)
     finally:
         sys.argv = before
-    return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,8 +14,8 @@ STAGES = ('test', 'train', 'cuda')
 HEAD = """# Supported models
 
 cb_mm tests any model of mmsegmentation and mmdetection under corruption, and its tools train them.
-These are configs that the two libraries ship, each marked from a run. None of them needs mmcv's
-compiled extension: [stand-ins](installation.md#ops-without-a-compiler) take its place.
+These are configs that the two libraries ship, each marked from a run without mmcv's compiled
+extension: [stand-ins](installation.md#ops-without-a-compiler) take its place, but for one op.
 
 - **test**: `cb_mm.apis.evaluate_robustness` on one image, clean and with Gaussian noise, on CPU;
   seven of the first rows were run on two images, and the results do not say which;
@@ -99,4 +100,5 @@ def _notes(model: Model, results: Mapping[str, Any]) -> list[str]:
 
 
 def _for_a_cell(text: str) -> str:
-    return text.replace('|', '\\|')
+    """Return what is wrong, without the advice that follows it in a message."""
+    return re.split(r'\. (?=[A-Z])', text)[0].replace('|', '\\|')

@@ -203,9 +203,10 @@ def predict(
         trust=trust_checkpoint,
         allow_mismatch=allow_mismatch,
     )
-    with quiet_console(keep=out is not None) as (log, _):
+    console = sys.stderr if verbose else None
+    with quiet_console(keep=out is not None, console=console) as (log, _):
         try:
-            predictor = run_prediction(options, sys.stderr if verbose else None)
+            predictor = run_prediction(options, console)
         finally:
             if options.out.is_dir():
                 log.open(options.out / 'predict.log')

@@ -34,6 +34,7 @@ from .calls import api
 from .model_card import TASKS, CardFacts, model_card
 
 SCHEME = 'hf://'
+_NAME = r'[\w.-]{1,96}/[\w.-]{1,96}'
 CONFIG, WEIGHTS, CARD, RESULTS = 'config.py', 'model.safetensors', 'README.md', 'results.json'
 _FILES = (CONFIG, WEIGHTS, CARD, RESULTS)
 #: Settings of one machine or run, which say nothing about the model.
@@ -181,7 +182,8 @@ def load_from_hub(
         folder = Path(_reach(fetch, f'{SCHEME}{repository} could not be fetched'))
     for name in (CONFIG, WEIGHTS):
         if not (folder / name).is_file():
-            raise MissingFile(f'{source} is not a shared model: it has no {name}.')
+            hint = '' if repository or folder.exists() else _hub_hint(str(source))
+            raise MissingFile(f'{source} is not a shared model: it has no {name}.{hint}')
     return _shared_model(folder, str(source))
 
 
@@ -204,13 +206,18 @@ def _read_as_data(file: Path) -> Config:
         raise UserError(f'a shared config is read as data and never run: {why}') from error
 
 
+def _hub_hint(name: str) -> str:
+    told = f' There is no such folder; on the Hub it would be {SCHEME}{name}.'
+    return told if re.fullmatch(_NAME, name) else ''
+
+
 def _repository(target: str | Path) -> str | None:
     """Return OWNER/NAME of an address on the Hub; None for a folder."""
     text = str(target)
     if not text.startswith(SCHEME):
         return None
     name = text.removeprefix(SCHEME).strip('/')
-    if not re.fullmatch(r'[\w.-]{1,96}/[\w.-]{1,96}', name):
+    if not re.fullmatch(_NAME, name):
         raise UserError(f'{text} is not an address such as {SCHEME}OWNER/NAME.')
     return name
 

@@ -43,7 +43,8 @@ def heads_figure(
     with matplotlib.rc_context(_STYLE):
         width = min(1.7, 14 / columns)
         height = panel_height(width, *image.shape[:2])
-        sheet = Sheet(len(layers), columns, width, height, 0.2, note=look.words)
+        note = f'{look.words} H: entropy, in nats.'
+        sheet = Sheet(len(layers), columns, width, height, 0.2, note=note)
         for row, (name, maps) in enumerate(layers):
             first = sheet.panel(row, 0)
             picture(first, image)

@@ -14,11 +14,12 @@ from ..config.explain import explaining_build_errors, require_keys
 from ..config.loading import replace_sync_bn
 from ..errors import UserError, require_name
 from .backbone_weights import WEIGHTS_LINE, find_backbone, summary
+from .cautions import caution
 from .classifier import as_classifier
 from .label_set import LabelSet
 from .layouts import fit, is_spare
 from .match import require_fit, weights_in
-from .provenance import check_exact
+from .provenance import check_exact, plain_weights_caution
 from .published import is_published
 from .sources import read_weights
 
@@ -86,6 +87,8 @@ def load_model(
         if classes:
             model.dataset_meta = {'classes': classes}
     check_exact(str(checkpoint), content, context, allow_mismatch, labels)
+    if published and not allow_mismatch and (note := plain_weights_caution(str(checkpoint), model)):
+        caution(note)
     target.load_state_dict(weights, strict=False)  # older files do not count batches
     return model.eval()
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 import timm
 from mmengine.config import Config
-from mmengine.logging import print_log
 from timm.models import load_model_config_from_hf
 from torch import nn
 
 from ..errors import UserError, did_you_mean
+from .cautions import caution
 from .provenance import Provenance, differs, normalization_text
 from .published import (
     is_of_mmpretrain,
@@ -83,19 +82,23 @@ def _follow(config: Config, weights: str, trust: bool) -> None:
     made = Provenance(mean=found[0], std=found[1])
     if differs(made, own):
         preprocessor.mean, preprocessor.std = list(found[0]), list(found[1])
-        print_log(
+        caution(
             f'images: {normalization_text(made)}, as {weights} was trained; the config has '
-            f'{normalization_text(own)}',
-            logger='current',
-            level=logging.WARNING,
+            f'{normalization_text(own)}'
         )
 
 
 def named_normalization(
     name: str, weights: str | None = None, trust: bool = False
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return mean and std of that name; the arguments are those of `set_normalization`."""
+    """Return mean and std of that name; the arguments are those of `set_normalization`.
+
+    Published weights that are known for others are a caution: the name may be an experiment. What a
+    checkpoint of ours records is compared when it is loaded.
+    """
     if name in NORMALIZATIONS:
+        if weights is not None:
+            _caution_of_others(name, weights, trust)
         return NORMALIZATIONS[name]
     if name != WEIGHTS:
         known = [*NORMALIZATIONS, WEIGHTS]
@@ -114,6 +117,23 @@ def named_normalization(
             'docs/pretraining.md).'
         )
     return found
+
+
+def _caution_of_others(name: str, weights: str, trust: bool) -> None:
+    if is_hub_name(weights):
+        found = normalization_of(weights)
+    else:
+        content = read_weights(weights, trust)[0]
+        recorded = Provenance.of_checkpoint(content) is not None
+        found = None if recorded else normalization_in(content, weights)
+    if found is None:
+        return
+    made, named = (Provenance(mean=mean, std=std) for mean, std in (found, NORMALIZATIONS[name]))
+    if differs(made, named):
+        caution(
+            f'images: {normalization_text(named)}, as asked for, but {weights} was trained with '
+            f'{normalization_text(made)}; `normalization` weights follows it'
+        )
 
 
 def normalization_of(

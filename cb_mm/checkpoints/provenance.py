@@ -191,11 +191,7 @@ def check_start(file: str, content: Any, model: nn.Module, allow: bool = False) 
     trained, own = Provenance.of_checkpoint(content), Provenance.of_model(model)
     if trained is not None and not allow:
         _check_settings(file, trained, own, _FIXED)
-    # If it starts as the identity, the model is the plain one at first.
-    starts = [
-        part.identity_at_init for part in model.modules() if hasattr(part, 'identity_at_init')
-    ]
-    unchanged = own.broadcast is not None and all(starts)
+    unchanged = own.broadcast is not None and _starts_plain(model)
     if trained is not None:
         skipped = getattr(model, 'out_indices', ()) if getattr(model, 'skip_out_layers', 0) else ()
         expected = tuple(i for i in trained.layers if i not in skipped)
@@ -220,6 +216,25 @@ def check_start(file: str, content: Any, model: nn.Module, allow: bool = False) 
         return ''
     knowledge = 'were trained without CB' if trained else 'carry no record of training with CB'
     return f'CAUTION: these weights {knowledge}, and this model has {own}: {PLAIN_START}'
+
+
+def plain_weights_caution(file: str, model: nn.Module) -> str:
+    """Return what to know of weights without a record that are used, not trained, in a model."""
+    own = Provenance.of_model(model)
+    if own.broadcast is None or _starts_plain(model):
+        return ''
+    return (
+        f'weights: {file} carries no record of training with CB, and this model has {own}, which '
+        'changes what plain weights compute. Take the config without CB, or pass '
+        f'{_ALLOW} if they were trained with it'
+    )
+
+
+def _starts_plain(model: nn.Module) -> bool:
+    """Return whether every broadcast starts as the identity, and the model as the plain one."""
+    return all(
+        part.identity_at_init for part in model.modules() if hasattr(part, 'identity_at_init')
+    )
 
 
 def _refusal(file: str, trained: Provenance, own: Provenance) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -46,6 +47,23 @@ def follow_ignore_index(config: Config) -> None:
     preprocessor = config.model.get('data_preprocessor') or config.get('data_preprocessor')
     if preprocessor:
         preprocessor['seg_pad_val'] = number  # padding must not count either
+
+
+@contextlib.contextmanager
+def followed_in_every_config() -> Iterator[None]:
+    """Let configs that upstream's own tools read follow it as well, within the block."""
+    original = Config.__dict__['fromfile']
+
+    def fromfile(*args: Any, **kwargs: Any) -> Config:
+        config = original.__func__(*args, **kwargs)
+        follow_ignore_index(config)
+        return config
+
+    Config.fromfile = staticmethod(fromfile)
+    try:
+        yield
+    finally:
+        Config.fromfile = original
 
 
 def _dicts(node: Any) -> Iterator[dict]:

@@ -157,7 +157,8 @@ def _cell_label(cell: Cell) -> str:
     """Return the level in the unit of the row, after the severity where there is one."""
     if cell.severity is None:
         return f'{cell.level:g}'
-    same = cell.level == cell.severity
+    unit = CORRUPTIONS[cell.name].unit if cell.name in CORRUPTIONS else ''
+    same = unit.startswith('severity')  # the level of fog, say, is its severity
     return f'severity {cell.severity}' + ('' if same else f': {cell.level:g}')
 
 

@@ -22,7 +22,7 @@ from torch import nn
 from ..checkpoints import read as checkpoint
 from ..checkpoints.backbone_weights import WEIGHTS_LINE
 from ..checkpoints.mmengine_files import safe_files
-from ..checkpoints.normalization import set_normalization
+from ..checkpoints.normalization import WEIGHTS, set_normalization
 from ..checkpoints.sources import read_once
 from ..config.class_count import follow_class_count
 from ..config.explain import explaining_build_errors, require_keys
@@ -163,8 +163,10 @@ def _train(options: TrainOptions) -> Runner:
         chosen_start(config, options.resume),
     ):
         source = config.load_from if config.get('resume') else options.init
-        if options.normalization is not None:  # what else the weights were made with is a caution
-            set_normalization(config, options.normalization, source, options.trust_checkpoint)
+        if options.normalization is not None:
+            # Without the weights where a name is enough: the start report compares the two.
+            follows = source if options.normalization == WEIGHTS else None
+            set_normalization(config, options.normalization, follows, options.trust_checkpoint)
         precision = training_precision(config, options.precision, options.amp)
         words = describe_precision(precision, config)
         report = StartReportHook(options.name, options.init, options.model is not None, words)

@@ -31,7 +31,8 @@ class ClassStyle:
     @classmethod
     def of_meta(cls, meta: Mapping[str, Any]) -> ClassStyle:
         """Return that of a data set's ``metainfo``."""
-        return cls(meta.get('classes') or (), meta.get('palette'))
+        classes, palette = meta.get('classes') or (), meta.get('palette')
+        return cls(classes, None if _is_random(palette) else palette)
 
     @classmethod
     def of_config(cls, config: Config, classes: Sequence[str]) -> ClassStyle:
@@ -62,3 +63,12 @@ class ClassStyle:
         ]
         parts = [[round(255 * part) for part in hue] for hue in hues]
         return np.asarray(parts, np.uint8).reshape(-1, 3)
+
+
+def _is_random(palette: Any) -> bool:
+    """Return whether mmseg drew it, as it does for a data set without a palette.
+
+    Its colours can look alike, and a prediction, which has no data set, would have others.
+    """
+    drawn = np.random.RandomState(42).randint(0, 255, (len(palette or ()), 3))
+    return bool(palette) and np.array_equal(np.asarray(palette), drawn)

@@ -14,6 +14,8 @@ from typing import IO, Any
 
 from mmengine.logging import MMLogger
 
+from ..checkpoints.cautions import is_caution
+
 
 class QuietLog(io.TextIOBase):
     """A text stream that buffers what is written until it gets a file.
@@ -50,28 +52,38 @@ class QuietLog(io.TextIOBase):
 
 
 @contextlib.contextmanager
-def quiet_console(keep: bool = True) -> Iterator[tuple[QuietLog, Any]]:
+def quiet_console(
+    keep: bool = True, console: IO[str] | None = None
+) -> Iterator[tuple[QuietLog, Any]]:
     """Send standard output, mmengine's logger and Python's warnings to a log.
+
+    Args:
+        keep: False on processes that need no log.
+        console: Where our cautions are shown as well; None for nowhere.
 
     Yields:
         The log, and the real standard output for what the user should see.
     """
-    log, console = QuietLog(keep), sys.stdout
-    handler = logging.StreamHandler(log)
-    handler.setFormatter(logging.Formatter('%(asctime)s %(levelname)s %(message)s'))
+    log, stdout = QuietLog(keep), sys.stdout
+    handlers: list[logging.StreamHandler] = [logging.StreamHandler(log)]
+    handlers[0].setFormatter(logging.Formatter('%(asctime)s %(levelname)s %(message)s'))
+    if console is not None:
+        handlers.append(logging.StreamHandler(console))
+        handlers[1].setFormatter(logging.Formatter('caution: %(message)s'))
+        handlers[1].addFilter(is_caution)
     # Upstream code calls the most recently created logger the current one.
     name = f'cb_mm_{time.monotonic_ns()}'
     own = MMLogger.get_instance(name, logger_name='cb_mm')
     loggers = [own, logging.getLogger('py.warnings')]
     before = [(list(one.handlers), one.propagate) for one in loggers]
     for one in loggers:
-        one.handlers, one.propagate = [handler], False
+        one.handlers, one.propagate = list(handlers), False
     shown = warnings.showwarning
     logging.captureWarnings(True)
     captured = warnings.showwarning is shown  # by the host, before
     try:
         with contextlib.redirect_stdout(log):
-            yield log, console
+            yield log, stdout
     finally:
         logging.captureWarnings(captured)
         MMLogger._instance_dict.pop(name, None)  # or it would stay the current one

@@ -77,7 +77,7 @@ def sweep(options: SweepOptions, console: TextIO | None = None) -> Path | None:
     plan = _validate(options)
     with joined_processes(plan.config):
         main = is_main_process()
-        with quiet_console(keep=main) as (log, _):
+        with quiet_console(keep=main, console=console if main else None) as (log, _):
             tester = _build(options, plan)
             seed = options.seed or 0
             identity = sweep_identity(plan.config, plan.checkpoint, tester, plan.jobs, seed)

@@ -162,6 +162,8 @@ def test_what_nobody_could_fetch_is_not_shared(trained, tmp_path):
 def test_what_is_not_there(trained, tmp_path, monkeypatch, capsys):
     with pytest.raises(UserError, match=r'is not a shared model: it has no config\.py'):
         load_from_hub(tmp_path)
+    with pytest.raises(UserError, match=r'on the Hub it would be hf://nobody/nothing\.$'):
+        load_from_hub('nobody/nothing')
     with pytest.raises(UserError, match=r'is not an address such as hf://OWNER/NAME'):
         load_from_hub('hf://only_one_word')
     # Nobody listens there.

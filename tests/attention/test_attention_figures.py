@@ -135,6 +135,8 @@ def test_heads_figure_has_a_row_a_model_and_a_column_a_head(subject, image, tmp_
     widths = {tuple(np.round(axes.get_position().size, 4)) for axes in figure.axes[:-1]}
     assert len(widths) == 1
     assert f'H = {maps[-1].entropy[1]:.2f}' in text
+    note = ' '.join(line.get_text() for line in reversed(figure.texts))
+    assert 'H: entropy, in nats.' in note
 
 
 def test_grid_figure_shows_every_layer_and_head(subject, image):

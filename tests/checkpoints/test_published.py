@@ -109,6 +109,32 @@ def test_without_a_head_or_a_normalisation(published, tmp_path):
         load_model(load_config('upernet_vit_ti'), tmp_path / 'bare.pth')
 
 
+def test_what_does_not_belong_to_the_weights_is_said(published, tmp_path, capsys):
+    """On the console, although mmengine's log goes to a file; and only where there is something."""
+    file = str(published[1] / 'deit_tiny_patch16_224.pth')
+    Image.new('RGB', (32, 32)).save(tmp_path / 'a.png')
+    for name, broadcast in (('plain', None), ('cb', 'cb')):
+        config = small_config()
+        config.model.backbone.update(broadcast=broadcast, layers='all')
+        config.dump(tmp_path / f'{name}.py')
+    said = {}
+    for case in (
+        ('plain',), ('plain', '--normalization', 'half'), ('plain', '--normalization', 'imagenet'),
+        ('cb',), ('cb', '--allow-mismatch'),
+    ):  # fmt: skip
+        name, *words = case
+        config, image, out = (str(tmp_path / one) for one in (f'{name}.py', 'a.png', 'out'))
+        assert main(['predict', config, file, image, '--out', out, '--overwrite', *words]) == 0
+        said[case] = [
+            line for line in capsys.readouterr().err.splitlines() if line.startswith('caution: ')
+        ]
+    (other,), (plain,) = said.pop(('plain', '--normalization', 'half')), said.pop(('cb',))
+    assert f'as asked for, but {file} was trained with mean 123.675' in other
+    assert '--normalization weights follows it' in other
+    assert f'{file} carries no record of training with CB, and this model has cb' in plain
+    assert not any(said.values())
+
+
 #: How mmpretrain keeps the config of a training, and what else belongs to a checkpoint of its.
 RECORD = (
     'data_preprocessor = dict(mean=[127.5, 127.5, 127.5], num_classes=7,\n'

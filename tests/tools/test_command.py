@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import re
 import subprocess
@@ -80,6 +81,39 @@ def test_a_copy_is_the_recipe(tmp_path, monkeypatch, capsys):
     assert '_base_' not in (tmp_path / 'flat.py').read_text()
     assert command.main(['configs', 'copy', 'upernet_vit_s_cb', 'my.py']) == 2
     assert '--force' in capsys.readouterr().err
+
+
+def test_a_config_of_ones_own_in_upstreams_tools(tmp_path, monkeypatch, capsys):
+    """By a flat copy, or read as our tools read it: ignore_index reaches the same places."""
+    monkeypatch.chdir(tmp_path)
+    text = "_base_ = ['cb_mm::demo_upernet_vit_ti_cb.py']\nignore_index = {}\n"
+    Path('own.py').write_text(text.format(200))
+    expected = load_config('own.py').to_dict()
+    assert expected['model']['decode_head']['ignore_index'] == 200
+    assert command.main(['configs', 'copy', 'own.py', 'flat.py', '--flat']) == 0
+    assert Config.fromfile('flat.py').to_dict() == expected
+    assert command.main(['configs', 'copy', 'own.py', 'other.py']) == 2
+    # A tool that reads a config, in place of mmseg's, and then fails in its own way.
+    tool = tmp_path / 'mmseg' / '.mim' / 'tools' / 'train.py'
+    tool.parent.mkdir(parents=True)
+    tool.write_text(
+        'import json, sys\nfrom mmengine.config import Config\n'
+        'print(json.dumps(Config.fromfile(sys.argv[1]).to_dict(), sort_keys=True))\n'
+        'sys.exit(3)\n'
+    )
+    spec = importlib.util.spec_from_file_location('mmseg', tmp_path / 'mmseg' / '__init__.py')
+    monkeypatch.setattr(importlib.util, 'find_spec', lambda name: spec)
+    before = Config.__dict__['fromfile']
+    capsys.readouterr()
+    with pytest.raises(SystemExit, match='3'):
+        command.main(['upstream', 'mmseg', 'train', 'own.py'])
+    assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(expected))
+    assert Config.__dict__['fromfile'] is before
+    for wrong, message in ((text.format(300), 'ignore_index is 300 in the config'),
+                           ("_base_ = 'cb_mm::upernet.py'", 'has no such recipe')):  # fmt: skip
+        Path('own.py').write_text(wrong)
+        assert command.main(['upstream', 'mmseg', 'train', 'own.py']) == 2
+        assert message in capsys.readouterr().err
 
 
 def test_a_base_by_name(tmp_path):

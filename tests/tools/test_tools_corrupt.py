@@ -94,11 +94,14 @@ def test_names_and_units_as_people_write_them(image, tmp_path):
     """In SVG and PDF, too, where words stay words."""
     for kind in ('svg', 'pdf'):
         out = tmp_path / f'sheet.{kind}'
-        words = ['--corruption', 'gaussian_noise=5', 'jpeg_compression', '--severity', '3']
+        names = ['gaussian_noise=5', 'jpeg_compression', 'gaussian_blur', 'fog']
+        words = ['--corruption', *names, '--severity', '3']
         assert main([str(image), '--out', str(out), '--width', '120', *words]) == 0
     text = (tmp_path / 'sheet.svg').read_text()
     for expected in ('Gaussian noise', 'standard deviation in', 'JPEG compression', 'JPEG quality',
-                     'severity 3: 15', '>5<', 'clean'):  # fmt: skip
+                     'severity 3: 15', '>5<', 'clean',
+                     'severity 3: 3<',  # of 3 pixels, by chance
+                     'severity 3<'):  # fmt: skip
         assert expected in text, expected
     assert 'gaussian_noise' not in text
     assert (tmp_path / 'sheet.pdf').read_bytes().startswith(b'%PDF')
