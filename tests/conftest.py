@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
 import threading
@@ -93,7 +94,12 @@ def nothing_is_left_over():
 
     mmengine keeps the last default scope for ever; torch compiles again, for any size, a function
     that it has compiled for another size, and then stumbles over the gradient of bicubic resizing.
+
+    mmengine also collects garbage whenever it builds a data set, which takes a second once all the
+    packages are there; what is imported is no garbage, and need not be looked at again.
     """
+    gc.collect()
+    gc.freeze()
     yield
     from mmengine.registry import DefaultScope
 
