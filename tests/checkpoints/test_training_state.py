@@ -9,12 +9,14 @@ from mmengine.runner import Runner
 
 from cb_mm.checkpoints.read import read_checkpoint
 from cb_mm.checkpoints.training_state import require_resumable
-from cb_mm.engine.hooks import CheckpointMatchHook
+from cb_mm.engine.hooks import CheckpointMatchHook, StartReportHook
 from cb_mm.engine.resume import last_whole_checkpoint
 from cb_mm.errors import UserError
 
 
-def run(work_dir, name: str, iterations: int, load_from: str | None = None) -> None:
+def run(
+    work_dir, name: str, iterations: int, load_from: str | None = None, resume=True, end=6
+) -> None:
     Runner(
         Net(),
         work_dir=str(work_dir),
@@ -26,12 +28,12 @@ def run(work_dir, name: str, iterations: int, load_from: str | None = None) -> N
         ),
         train_cfg=dict(by_epoch=False, max_iters=iterations),
         optim_wrapper=dict(optimizer=dict(type='AdamW', lr=0.1)),
-        param_scheduler=[dict(type='PolyLR', by_epoch=False, begin=0, end=6)],
+        param_scheduler=[dict(type='PolyLR', by_epoch=False, begin=0, end=end)],
         default_hooks=dict(
             checkpoint=dict(type='SafeCheckpointHook', by_epoch=False, interval=2)
         ),
-        custom_hooks=[CheckpointMatchHook()],
-        resume=load_from is not None,
+        custom_hooks=[CheckpointMatchHook(), StartReportHook()],
+        resume=resume and load_from is not None,
         load_from=load_from,
         log_level='ERROR',
         experiment_name=name,
@@ -114,6 +116,25 @@ def test_other_optimizers(trained, change, message, tmp_path):
 def test_its_own_optimizer(trained, tmp_path):
     run(tmp_path / 'work', 'own', 4, str(trained))
     assert read_checkpoint(tmp_path / 'work' / 'iter_4.pth')['meta']['iter'] == 4
+
+
+@pytest.mark.parametrize(
+    ('resume', 'end', 'lines'),
+    [
+        (True, 6, ["weights  the checkpoint's"]),
+        (True, 9, ["weights  the checkpoint's", "kept     the checkpoint's end 6 (9 in the config)",
+                   "(4 iterations; the lr follows the checkpoint's schedule)"]),
+        (False, 9, ['weights  {trained}', '(own schedule, 4 iterations)']),
+    ],
+)  # fmt: skip
+def test_the_report_says_what_comes_from_the_checkpoint(
+    trained, resume, end, lines, tmp_path, capsys
+):
+    run(tmp_path / 'work', f'report {resume} {end}', 4, str(trained), resume, end)
+    shown = capsys.readouterr().out
+    for line in lines:
+        assert line.format(trained=trained) in shown
+    assert ('kept' in shown) == (resume and end == 9)
 
 
 @pytest.mark.parametrize(

@@ -84,9 +84,11 @@ class StartReportHook(Hook):
             'weights': str(weights or unknown),
             'results': runner.work_dir,
         }
-        if config.get('resume'):
+        if runner._load_from:
+            rows['weights'] = str(runner._load_from)  # whatever the backbone started from
+        if runner._resume:
             rows['weights'] = "the checkpoint's"
-            rows['resumed'] = f'{config.load_from} at iteration {runner.iter}'
+            rows['resumed'] = f'{runner._load_from or runner.work_dir} at iteration {runner.iter}'
         if any(self.kept):
             rows['kept'] = f"the checkpoint's {', '.join(self.kept[0] + self.kept[1])}"
         if self.change:
@@ -94,7 +96,7 @@ class StartReportHook(Hook):
         scaling = config.get('auto_scale_lr') or {}
         scaled = scaling.get('enable', False)
         wanted = int(scaling.get('base_batch_size', batch) * (steps if scaled else 1))
-        if scaled and config.get('resume'):
+        if scaled and runner._resume:
             rows['note'] = (
                 "lr and its schedule are the checkpoint's: `auto_scale_lr` scales only a new run"
             )
