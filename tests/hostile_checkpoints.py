@@ -62,7 +62,7 @@ def copies() -> dict[str, bytes]:
         first = name(function) + b'q\x07' + many(*arguments) + b'q\x08R'
         return b'](' + first + b'h\x07h\x08R' * 9000 + b'e'
 
-    numbers, options = [*range(60_000)], plain({f'a{n}': 1 for n in range(60_000)})
+    numbers, options = [*range(20_000)], plain({f'a{n}': 1 for n in range(20_000)})
     state = many(plain(1), plain((1 << 19,)), number_type('u1'), plain(False), raw(bytes(1 << 19)))
     empty = name('argparse.Namespace') + b')\x81'
     return {

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import itertools
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from mmengine.config import Config
 
+from ..compat import families as family
 from ..config import restricted
 from ..config.loading import load_config
 from ..config.recipes import recipe_file
 from ..engine.hooks.checkpoint import checkpoints_in
 from ..errors import UserError
-from ..fileio.atomic import write_atomically
+from ..fileio.digests import value_digest
+from ..fileio.json_shape import ListOf, MapOf, mismatch
+from ..fileio.result_files import plain, read_json, write_json
+from ..fileio.safe_text import csv_text, markdown_text
 from .ablations import ABLATIONS, Row, chosen_rows
 from .calls import save_files
 from .training import train
@@ -26,6 +28,15 @@ from .training import train
 _NUMBERS = itertools.count()
 #: In the folder of a finished row.
 RESULT = 'ablation_row.json'
+#: Of `train`: what no figure depends on, and what the config has already.
+_NEUTRAL = {
+    'iters', 'epochs', 'verbose', 'launcher', 'logger', 'save_every', 'safe_config',
+    'trust_checkpoint',
+}  # fmt: skip
+_SHAPE = {
+    'label': str, 'options': ListOf(str), 'length': str, 'paper': MapOf(float),
+    'ours': MapOf((float, None)), 'identity': {},
+}  # fmt: skip
 _FIGURES = {'parameters': 'parameters, M', 'top1': 'top-1', 'top5': 'top-5'}
 
 
@@ -39,6 +50,7 @@ class RowResult:
         length: How long it was trained, such as '300 epochs'.
         paper: The paper's figures.
         ours: Measured: 'parameters' in millions, and all metrics of the last validation.
+        identity: What else the figures depend on.
     """
 
     label: str
@@ -46,6 +58,7 @@ class RowResult:
     length: str
     paper: dict[str, float]
     ours: dict[str, float]
+    identity: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -73,13 +86,14 @@ class AblationReport:
         lines = [head]
         for row in self.rows:
             paper = [f'{row.paper[name]:g}' if name in row.paper else '–' for name in found]
-            ours = [f'{row.ours[name]:.4g}' if name in row.ours else '–' for name in metrics]
+            measured = [row.ours.get(name) for name in metrics]
+            ours = ['–' if value is None else f'{value:.4g}' for value in measured]
             lines.append([row.label, *paper, f'{row.ours["parameters"]:.2f}', *ours, row.length])
         return lines
 
     def markdown(self) -> str:
         """Return the table in Markdown, with its title and the reading."""
-        head, *rows = self.cells()
+        head, *rows = ([markdown_text(cell) for cell in line] for line in self.cells())
         lines = [head, ['---'] * len(head), *rows]
         table = '\n'.join(f'| {" | ".join(line)} |' for line in lines)
         note = f'\nOur reading: {self.reading}\n' if self.reading else ''
@@ -87,9 +101,7 @@ class AblationReport:
 
     def csv(self) -> str:
         """Return the table as CSV."""
-        out = io.StringIO()
-        csv.writer(out, lineterminator='\n').writerows(self.cells())
-        return out.getvalue()
+        return csv_text(self.cells())
 
     def json(self) -> str:
         """Return everything as JSON."""
@@ -173,39 +185,54 @@ def _run_row(
     loop = settings.train_cfg
     unit = 'max_epochs' if loop.get('max_epochs') else 'max_iters'
     length = f'{loop[unit]} {"epochs" if unit == "max_epochs" else "iterations"}'
+    identity = plain(
+        {
+            'length': length,
+            'options': ' '.join(changes),
+            'config': value_digest(settings.to_dict()),
+            **{
+                name: str(value)
+                for name, value in options.items()
+                if name not in _NEUTRAL and value is not None and value is not False
+            },
+            **family.software_versions(),
+        }
+    )
     file = folder / RESULT
     if file.is_file():
-        found = _read_result(file)
-        if (found.options, found.length) != (changes, length):
-            raise UserError(
-                f'{file} is of another run ({found.length}, {" ".join(found.options)}). Choose '
-                'another `work_dir`, or remove that folder.'
-            )
-        return found
+        return _finished(file, identity)
     resume = 'auto' if checkpoints_in(folder) else None
     # mmengine keeps visualizers by name: a second one of that name would log into the first's file.
     own = [f'visualizer.name=row_{next(_NUMBERS)}'] if settings.get('visualizer') else []
     run = train(source, work_dir=folder, cfg_options=changes + own, resume=resume, **options)
     count = sum(parameter.numel() for parameter in run.model.parameters()) / 1e6
     result = RowResult(
-        row.label, changes, length, dict(row.paper), {'parameters': count, **run.metrics}
+        row.label, changes, length, dict(row.paper), {'parameters': count, **run.metrics}, identity
     )
     if run.runner.rank == 0:
-        write_atomically(file, json.dumps(asdict(result), indent=2).encode())
+        write_json(file, asdict(result))
     return result
 
 
-def _read_result(file: Path) -> RowResult:
-    """Return the result of a row that was trained before."""
+def _finished(file: Path, identity: Mapping[str, Any]) -> RowResult:
+    """Return a row that was trained before, if it is the one that would be trained now."""
     try:
-        found = RowResult(**json.loads(file.read_bytes()))
-        texts = [found.label, found.length, *found.options]
-        numbers = [found.ours['parameters'], *found.ours.values(), *found.paper.values()]
-        sound = all(isinstance(one, str) for one in texts) and all(
-            isinstance(one, (int, float)) for one in numbers
+        content = read_json(file)
+        wrong = mismatch(content, _SHAPE)
+    except (OSError, ValueError) as error:
+        wrong = str(error)
+    if wrong:
+        raise UserError(
+            f'{file} is damaged, or of an earlier version ({wrong}). Remove it: the row is then '
+            'measured again, from its last checkpoint.'
         )
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        sound = False
-    if not sound:
-        raise UserError(f'{file} is damaged. Remove its folder, and the row is trained again.')
+    found = RowResult(**{name: content[name] for name in _SHAPE})
+    there = found.identity
+    names = [name for name in {**there, **identity} if there.get(name) != identity.get(name)]
+    if names:
+        changes = ', '.join(f'{n} was {str(there.get(n))[:60]}' for n in names)
+        raise UserError(
+            f'{file} is of another run ({changes}). Choose another `work_dir`, or remove that '
+            'folder.'
+        )
     return found

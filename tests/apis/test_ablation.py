@@ -137,6 +137,14 @@ def test_full_scale_commands(capsys):
             assert (CONFIGS / 'imagenet' / f'{row.recipe}.py').is_file()
 
 
+def test_names_of_metrics_are_text():
+    """A config chooses them, by the prefix of a metric."""
+    row = ablation.RowResult('SE', [], '1 epochs', {}, {'parameters': 1.0, '=a|b': None})
+    report = ablation.AblationReport('table3', 'Table 3', '', [row])
+    assert '| =a\\|b |' in report.markdown()
+    assert "\n'=a|b" in report.csv().replace(',', '\n')
+
+
 def test_runs_skips_and_resumes(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr('logging.raiseExceptions', False)  # mmengine keeps streams of other tests
     data = write_imagenet(tmp_path / 'data')
@@ -177,12 +185,22 @@ def test_runs_skips_and_resumes(tmp_path, monkeypatch, capsys):
     }
     with pytest.raises(UserError, match='is of another run'):
         run_ablation('table3', rows=['SE'], **{**options, 'epochs': 3})
+    with pytest.raises(UserError, match=r'is of another run \(seed was '):
+        run_ablation('table3', rows=['SE'], **options, seed=7)
+    with pytest.raises(UserError, match=r'is of another run \(options was .* config was '):
+        run_ablation(
+            'table3', rows=['SE'], **options, cfg_options=['train_dataloader.batch_size=3']
+        )
     with pytest.raises(UserError, match='rows='):
         run_ablation('table3', rows=['SF'], **options)
     file = tmp_path / 'work' / 'se' / ablation.RESULT
-    good = json.loads(file.read_text())
-    for damaged in ('{', '[]', '{}', json.dumps({**good, 'ours': {}}),
-                    json.dumps({**good, 'paper': {'top1': 'x'}})):  # fmt: skip
+    whole = file.read_text()
+    for damaged in (
+        whole[:200],
+        '[]',
+        '{"label": "SE"}',
+        whole.replace('{\n "label"', '{\n "x"', 1),
+    ):
         file.write_text(damaged)
-        with pytest.raises(UserError, match=f'{file} is damaged'):
+        with pytest.raises(UserError, match=r'ablation_row\.json is damaged'):
             run_ablation('table3', rows=['SE'], **options)
