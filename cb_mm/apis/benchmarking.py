@@ -87,6 +87,12 @@ def benchmark(
     """
     if isinstance(models_or_configs, (str, Path, Config, nn.Module)):
         models_or_configs = [models_or_configs]
+    if not models_or_configs:
+        raise UserError('`models_or_configs` names no model.')
+    least = {'size': min(size), 'batch': batch, 'repeats': repeats, 'threads': threads or 1}
+    for name, value in least.items():
+        if value < 1:
+            raise UserError(f'`{name}` {value}: at least 1 is needed.')
     if threads:
         torch.set_num_threads(threads)
     sources = [

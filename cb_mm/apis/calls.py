@@ -9,11 +9,15 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
+from torch import nn
+
 from ..checkpoints.mmengine_files import safe_files
+from ..compat.wrappers import unwrap
 from ..config import restricted
 from ..errors import UserError
 from ..fileio.atomic import write_atomically
 from ..robustness.console_log import quiet_console
+from .arguments import check_arguments
 from .host_process import unchanged_modes, unchanged_process, unchanged_settings
 
 P = ParamSpec('P')
@@ -38,7 +42,9 @@ def _call(
     function: Callable[P, R], unchanged: Callable[[], contextlib.AbstractContextManager]
 ) -> Callable[P, R]:
     @functools.wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+    def call(*args: Any, **kwargs: Any) -> R:
+        args = tuple(map(_without_wrapper, args))
+        kwargs = {name: _without_wrapper(value) for name, value in kwargs.items()}
         with contextlib.ExitStack() as stack:
             stack.enter_context(unchanged())
             if not kwargs.get('verbose'):
@@ -46,9 +52,14 @@ def _call(
             stack.enter_context(restricted.only_data(bool(kwargs.get('safe_config'))))
             stack.enter_context(safe_files())
             stack.enter_context(unchanged_modes([*args, *kwargs.values()]))
+            check_arguments(function, args, kwargs)
             return function(*args, **kwargs)
 
     return call
+
+
+def _without_wrapper(value: Any) -> Any:
+    return unwrap(value) if isinstance(value, nn.Module) else value
 
 
 def options_from(kind: Callable[..., T], given: Mapping[str, Any], **more: Any) -> T:

@@ -9,6 +9,7 @@ from pathlib import Path
 from mmengine.config import Config
 from torch import nn
 
+from ..errors import UserError
 from ..fileio.figures import USUAL_FORMATS
 from .subject import Subject, load_subject
 
@@ -47,6 +48,10 @@ class AttentionOptions:
     normalization: str | None = None
     trust_checkpoint: bool = False
     allow_mismatch: bool = False
+
+    def __post_init__(self) -> None:
+        if self.size is not None and min(self.size) < 1:
+            raise UserError(f'`size` {self.size}: at least 1 is needed.')
 
     def load_models(self, whole: bool = False) -> list[Subject]:
         """Load every model; no two have the same name. ``whole`` as in `load_subject`."""

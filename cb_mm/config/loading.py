@@ -105,7 +105,8 @@ def _read(path: Path) -> Config:
     except TooLarge as error:
         raise UserError(f'config {path}: {error}') from error
     except Exception as error:  # a config is a program: it can fail in any way
-        raise UserError(_explain_reading(path, error)) from error
+        kind = MissingFile if isinstance(error, FileNotFoundError) else UserError
+        raise kind(_explain_reading(path, error)) from error
 
 
 def _near(missing: Path) -> str:

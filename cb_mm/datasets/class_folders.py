@@ -9,7 +9,7 @@ from mmengine.registry import DATASETS
 from mmpretrain.datasets import CustomDataset
 from mmpretrain.datasets.categories import IMAGENET_CATEGORIES
 
-from ..errors import UserError
+from ..errors import MissingFile, UserError
 from ..fileio.folders import list_files
 from .class_labels import class_names, imagenet_synsets, labels_of, reference_names
 
@@ -39,7 +39,7 @@ class ClassFolders(CustomDataset):
     def _find_samples(self) -> list[tuple[str, int]]:
         folder = Path(self.img_prefix)
         if not folder.is_dir():
-            raise UserError(f'data set folder {folder} does not exist.')
+            raise MissingFile(f'data set folder {folder} does not exist.')
         names = class_names(folder)
         root = Path(self.data_root) if self.data_root else None
         label_of = labels_of(reference_names(root, names) if root else names, self.order)

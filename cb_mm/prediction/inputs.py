@@ -11,7 +11,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from ..errors import UserError
+from ..errors import MissingFile, UserError
 from ..fileio.digests import content_digest
 from ..fileio.folders import list_files
 from ..fileio.images import SUFFIXES
@@ -95,9 +95,9 @@ def _inputs_at(place: str) -> Iterable[Input]:
         files = sorted(Path(file) for file in glob.glob(str(path), recursive=True))
         matches = [_of_file(file) for file in files if file.is_file() and _readable(file)]
         if not matches:
-            raise UserError(f'{place} matches no image or video.')
+            raise MissingFile(f'{place} matches no image or video.')
         return matches
-    raise UserError(f'input {place} does not exist.')
+    raise MissingFile(f'input {place} does not exist.')
 
 
 def _of_folder(folder: Path) -> list[Input]:

@@ -21,11 +21,11 @@ EXTRA_METRICS = {'calibration': 'CalibrationMetric', 'boundary': 'BoundaryIoUMet
 def split_names(metrics: Any) -> tuple[list[str], Any]:
     """Return the names among metrics, and the rest of them; None for no rest."""
     if metrics is None or isinstance(metrics, str):
-        return [metrics] if metrics else [], None
+        return check_names([metrics] if metrics else []), None
     if isinstance(metrics, Mapping) or not isinstance(metrics, Sequence):
         return [], metrics
     rest = [one for one in metrics if not isinstance(one, str)]
-    return [one for one in metrics if isinstance(one, str)], rest or None
+    return check_names(one for one in metrics if isinstance(one, str)), rest or None
 
 
 def check_names(names: Iterable[str]) -> list[str]:

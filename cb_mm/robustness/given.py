@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mmengine.config import Config
-from mmengine.evaluator import BaseMetric
+from mmengine.evaluator import BaseMetric, Evaluator
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -25,10 +25,16 @@ def config_of(model: nn.Module) -> Config:
     """
     if isinstance(getattr(model, 'cfg', None), Config):
         return load_config(model.cfg)
-    name, family = type(model).__name__, type(model).__module__.partition('.')[0]
+    name = type(model).__name__
+    if not hasattr(model, 'test_step'):
+        raise UserError(
+            f'`model_or_config`: {name} is not a model of mmseg, mmdet, mmpretrain or mmengine.'
+        )
+    # A class of the caller's own derives from one of theirs.
+    families = [kind.__module__.partition('.')[0] for kind in type(model).__mro__]
     content = {
         'model': {'type': name, 'built': value_digest(repr(model))},
-        'default_scope': family if family in _SCOPES else 'mmengine',
+        'default_scope': next((one for one in families if one in _SCOPES), 'mmengine'),
         'test_cfg': {},
     }
     return Config(content, cfg_text=f'# {name}', filename=name)
@@ -63,6 +69,7 @@ def describe_metrics(config: Config, metrics: Any) -> list[BaseMetric] | None:
     """Let ``config.test_evaluator`` name the metrics; return those that are already built."""
     if metrics is None:
         return None
+    metrics = metrics.metrics if isinstance(metrics, Evaluator) else metrics
     given = list(metrics) if isinstance(metrics, Sequence) else [metrics]
     config.test_evaluator = [
         dict(one) if isinstance(one, Mapping) else {'type': type(one).__name__} for one in given

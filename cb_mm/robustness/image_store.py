@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..datasets.checks.samples import SampleRules, step_lists
-from ..errors import UserError
+from ..errors import MissingFile, UserError
 
 #: Loaders whose result depends only on the file and their settings.
 _IMAGE_LOADER = 'mmcv.transforms.loading.LoadImageFromFile'
@@ -97,7 +97,7 @@ class StoredLoader:
             loaded = self.loader(results)
         except FileNotFoundError as error:
             missing = error.filename or file
-            raise UserError(f'{what} {missing} of the test data does not exist.') from error
+            raise MissingFile(f'{what} {missing} of the test data does not exist.') from error
         except Exception as error:  # decoders fail on a damaged file in a dozen ways
             if not (self.loads_image or self.loads_labels):
                 raise

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import errno
+from pathlib import Path
 
 import pytest
+from mmcv.transforms import LoadImageFromFile
 
+from cb_mm.checkpoints.read import read_checkpoint
+from cb_mm.config import load_config, restricted
+from cb_mm.datasets.checks.files import data_root
+from cb_mm.datasets.checks.samples import SampleRules
+from cb_mm.engine.hooks.sample_guard import GuardedLoader
 from cb_mm.errors import SHOW_TRACEBACK, UserError, exit_code
+from cb_mm.prediction.inputs import find_inputs
 
 
 def fail_deep_inside() -> None:
@@ -42,3 +50,32 @@ def test_errors_of_the_system(capsys):
     assert capsys.readouterr().err == 'error: a: Too many links.\n'
     with pytest.raises(OSError, match='odd'):
         exit_code(lambda: fail(errno.ECHILD, 'odd'))
+
+
+def place_of_nothing(folder: Path, safe: bool = False) -> None:
+    (folder / 'mine.py').write_text("_base_ = ['nothing.py']\n")
+    with restricted.only_data(safe):
+        load_config(folder / 'mine.py')
+
+
+@pytest.mark.parametrize(
+    'look',
+    [
+        lambda folder: load_config(folder / 'nothing.py'),
+        place_of_nothing,
+        lambda folder: place_of_nothing(folder, safe=True),
+        lambda folder: find_inputs([folder / 'nothing.png']),
+        lambda folder: find_inputs([folder / '*.png']),
+        lambda folder: data_root(folder / 'nothing'),
+        lambda folder: read_checkpoint(folder / 'nothing.pth'),
+        lambda folder: GuardedLoader(LoadImageFromFile(), SampleRules())(
+            {'img_path': str(folder / 'nothing.png')}
+        ),
+    ],
+    ids=['config', 'base', 'safe base', 'image', 'pattern', 'data', 'checkpoint', 'sample'],
+)
+def test_what_is_not_there_is_a_missing_file_for_python_too(look, tmp_path):
+    """Our users see one message; a program around us may catch Python's own error."""
+    with pytest.raises(FileNotFoundError, match=r'nothing|\*\.png') as found:
+        look(tmp_path)
+    assert isinstance(found.value, UserError)

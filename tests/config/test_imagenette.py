@@ -130,7 +130,7 @@ def test_every_config_trains_a_step(name):
 
 
 def test_resumed_run_equals_an_uninterrupted_one(tmp_path, monkeypatch):
-    """With random runs that are drawn anew, and a learning rate that falls on a plateau."""
+    """With random runs drawn at every forward pass, and a learning rate that falls on a plateau."""
     monkeypatch.setattr('logging.raiseExceptions', False)  # mmengine keeps streams of other tests
     data = write_imagenet(tmp_path / 'data')
 

@@ -349,7 +349,7 @@ def test_dropped_patches_are_refused():
         vit(seeded(1, 3, 64, 64))
 
 
-#: The pattern of the sparse-attention paper's code, in small.
+#: The pattern of the sparse-attention paper's code, scaled down.
 BIGBIRD = dict(
     random=1, window=3, global_tokens=0, global_ends=True, block=5, layout='sequence',
     prefix_in_blocks=True, per_head=True, redraw=True, projection=False,

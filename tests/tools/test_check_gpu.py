@@ -58,18 +58,19 @@ def test_the_estimates_in_the_docs():
     assert (results / 'roofline.md').read_text() in page
     rows = json.loads((results / 'roofline_mask_rcnn.json').read_text())['rows']
     assert len(rows) == 3 * 4
-    assert max(ratio for row in rows for ratio in row['ratio']['none'].values()) < 1.0005
-    assert max(ratio for row in rows for ratio in row['ratio']['cb'].values()) < 1.02
+    for row in rows:
+        ratios = [ratio for name in ('cb', 'none') for ratio in row[name]['ratio'].values()]
+        # Under autocast the mean is summed in float32, which the paper's line does not do.
+        assert max(ratios) <= (1 + 1e-9 if row['precision'] != 'bf16' else 1.005)
     assert (results / 'roofline_mask_rcnn.md').read_text() in page
 
 
 def test_a_step_of_mask_rcnn_is_counted():
-    """With timm's ViT as with ours: the same products, in no more kernels."""
-    config = load_config(config_file('mask_rcnn_vit_ti'))
-    ours, theirs = (
-        count_detection_step(one, 'tf32', (64, 96), 1)
-        for one in (config, with_timm_backbone(config))
-    )
+    """With timm's ViT, and the paper's line in it, as with ours: no more kernels, no more bytes."""
+    config = load_config(config_file('mask_rcnn_vit_s_cb'))
+    ours = count_detection_step(config, 'tf32', (64, 96), 1)
+    theirs = count_detection_step(with_timm_backbone(config), 'tf32', (64, 96), 1, like=config)
     assert len({sum(cost.operations for cost in step.costs) for step in (ours, theirs)}) == 1
     assert ours.kernels <= theirs.kernels
+    assert sum(cost.bytes for cost in ours.costs) <= sum(cost.bytes for cost in theirs.costs)
     assert {'roi_align', '_roi_align_backward'} <= {cost.name for cost in ours.costs}

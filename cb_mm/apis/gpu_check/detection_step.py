@@ -14,6 +14,7 @@ import torch
 from mmengine.config import Config
 from torch import Tensor, nn
 
+from ...models.backbones.vit_arch import set_constant_drop_path
 from .cost import CostCounter, counting
 from .fake_device import SECOND_DEVICE, fake_tensors
 from .training_step import StepCost, autocast, fake_model, products
@@ -37,10 +38,24 @@ def with_timm_backbone(config: Config) -> Config:
 
 
 def count_detection_step(
-    config: Config, precision: str, size: tuple[int, int] = (800, 1344), batch: int = 2
+    config: Config,
+    precision: str,
+    size: tuple[int, int] = (800, 1344),
+    batch: int = 2,
+    like: Config | None = None,
 ) -> StepCost:
-    """Count forward, backward and a step of AdamW; arguments as in `count_training_step`."""
+    """Count forward, backward and a step of AdamW.
+
+    Args:
+        config: Of Mask R-CNN.
+        precision: As for `count_training_step`.
+        size: Height and width of the images.
+        batch: Images at once.
+        like: A config with ViTCB, whose CB and drop path timm's ViT in `config` gets.
+    """
     model = fake_model(config, 'mmdet').train()
+    if like is not None:
+        _make_like(model.backbone, like)
     trained = [p for p in model.parameters() if p.requires_grad]
     with fake_tensors(), products(precision):
         optimizer = torch.optim.AdamW(trained, lr=1e-4, foreach=True)
@@ -72,6 +87,20 @@ def _step(
         optimizer.step()
     optimizer.zero_grad()
     return StepCost(forward.costs, backward.costs, update.costs)
+
+
+def _make_like(backbone: nn.Module, config: Config) -> None:
+    """Give timm's ViT the CB of ViTCB, as the paper's one line, and its drop path."""
+    ours = config.model.backbone
+    vit = next(part for part in backbone.modules() if hasattr(part, 'blocks'))
+    if ours.get('drop_path_mode') == 'constant':
+        set_constant_drop_path(vit, ours.drop_path_rate)
+    for i in fake_model(config, 'mmdet').backbone.broadcast_layers:
+        vit.blocks[i].mlp.register_forward_hook(_one_line)
+
+
+def _one_line(mlp: nn.Module, inputs: Any, x: Tensor) -> Tensor:
+    return (x + x.mean(dim=1, keepdim=True)) / 2
 
 
 def _cut_out(extractor: Any, maps: Any, boxes: int) -> Tensor:

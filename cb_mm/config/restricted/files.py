@@ -11,7 +11,7 @@ from typing import Any
 
 from mmengine.config import Config, ConfigDict
 
-from ...errors import UserError
+from ...errors import MissingFile, UserError
 from ..recipes import SCOPE, base_file
 from .base_values import FILLED_IN, BaseValue
 from .budget import Budget, Refusal
@@ -147,7 +147,7 @@ def _find(path: Path, statement: ast.stmt, name: str) -> tuple[Path, str | None]
     else:
         file = path.parent / name
     if not file.is_file():
-        raise UserError(f'config {path}: its base {show(name)} does not exist.')
+        raise MissingFile(f'config {path}: its base {show(name)} does not exist.')
     return file, package or None
 
 

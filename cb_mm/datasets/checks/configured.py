@@ -80,6 +80,8 @@ def check_config(
             # pycocotools prints what it is doing.
             with explaining_build_errors(config), contextlib.redirect_stdout(io.StringIO()):
                 dataset = DATASETS.build(settings)
+        except UserError:
+            raise
         except FileNotFoundError as error:
             raise MissingFile(
                 f'{split}_dataloader of config {config.filename}: {error.filename} does not exist. '

@@ -15,7 +15,7 @@ import cv2
 import numpy as np
 from PIL import Image
 
-from ...errors import UserError, did_you_mean
+from ...errors import MissingFile, UserError, did_you_mean
 from ...fileio.images import decode, jpeg_is_cut
 
 Job = TypeVar('Job')
@@ -55,7 +55,7 @@ def data_root(root: str | os.PathLike) -> Path:
         near = [path.name for path in root.parent.iterdir() if path.is_dir()]
     except OSError:
         near = []
-    raise UserError(f'data set folder {root} does not exist.{did_you_mean(root.name, near)}')
+    raise MissingFile(f'data set folder {root} does not exist.{did_you_mean(root.name, near)}')
 
 
 def sample(names: Sequence[Job], count: int = 3) -> list[Job]:

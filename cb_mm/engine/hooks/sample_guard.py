@@ -25,7 +25,7 @@ from torch.utils.data import DataLoader
 from ...compat.wrappers import unwrap
 from ...datasets.checks.files import inspect_image, inspect_labels
 from ...datasets.checks.samples import SampleError, SampleRules, ignored_labels, step_lists
-from ...errors import SHOW_TRACEBACK, UserError
+from ...errors import SHOW_TRACEBACK, MissingFile, UserError
 from ..endless_loader import built_loaders, start_again
 from .stop_on_signal import save_now
 
@@ -88,7 +88,7 @@ class GuardedLoader:
         try:
             loaded = self.guarded_loader(results)
         except FileNotFoundError as error:
-            raise UserError(f'{error.filename or image} does not exist.') from error
+            raise MissingFile(f'{error.filename or image} does not exist.') from error
         except Exception as error:  # decoders fail on a damaged file in a dozen ways
             raise UserError(_unreadable('img' in before, image, labels, error)) from error
         if loaded is not None:

@@ -49,24 +49,26 @@ class ContextBroadcast(nn.Module):
         super().__init__()
         self.skip_tokens = skip_tokens
 
-    def mean(self, x: Tensor, real: Tensor | None = None) -> Tensor:
+    def mean(self, x: Tensor, real: Tensor | None = None, parts: int = 1) -> Tensor:
         """Return the mean token (..., 1, C), summed in float32 or wider under any autocast type.
 
         Args:
             x: Tokens (..., N, C).
             real: (..., N), True for tokens that are not padding; None: all tokens.
+            parts: Return this part of the mean: 2 is half of it.
         """
         x = x[..., self.skip_tokens :, :] if self.skip_tokens else x
         wide = torch.promote_types(x.dtype, torch.float32)
         if real is None:
-            return x.mean(dim=-2, keepdim=True, dtype=wide)
+            # Not x.mean(), whose backward pass writes a gradient of the size of x.
+            return x.sum(dim=-2, keepdim=True, dtype=wide) / (parts * x.shape[-2])
         share = real[..., self.skip_tokens :, None].to(wide)
-        share = share / share.sum(dim=-2, keepdim=True).clamp(min=1)
+        share = share / (parts * share.sum(dim=-2, keepdim=True).clamp(min=1))
         return (x.to(wide) * share).sum(dim=-2, keepdim=True)
 
     def forward(self, x: Tensor, real: Tensor | None = None) -> Tensor:  # noqa: D102
         # One pass over x. Halving before adding is exact and cannot overflow.
-        return torch.add((self.mean(x, real) * 0.5).to(x.dtype), x, alpha=0.5)
+        return torch.add(self.mean(x, real, parts=2).to(x.dtype), x, alpha=0.5)
 
     def extra_repr(self) -> str:  # noqa: D102
         return f'skip_tokens={self.skip_tokens}' if self.skip_tokens else ''
