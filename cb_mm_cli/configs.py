@@ -3,6 +3,7 @@
 Examples:
   cb-mm configs                                   # all recipes, with the paper's scores
   cb-mm configs mask_rcnn                         # those whose names contain this
+  cb-mm configs modern                            # those of a folder
   cb-mm configs copy upernet_vit_s_cb my.py       # a short file that inherits from the recipe
   cb-mm configs copy upernet_vit_s_cb my.py --flat   # one file with everything in it
   cb-mm configs copy my.py flat.py --flat         # the same of a config of yours
@@ -45,7 +46,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         add('--force', action='store_true', help='replace a file that is there')
     else:
         parser.usage = '%(prog)s [TEXT] | path | copy RECIPE FILE [--flat] [--force]'
-        add('text', nargs='?', default='', metavar='TEXT', help='only names that contain this')
+        add('text', nargs='?', default='', metavar='TEXT', help='part of a name, or a folder')
     args = parser.parse_args(words[1:] if copying else words)
     if copying and not args.file.endswith('.py'):
         parser.error(f'{args.file}: a config must end with .py')
@@ -57,7 +58,8 @@ def list_recipes(text: str) -> None:
     from cb_mm.config.recipes import recipes
     from cb_mm.errors import UserError, did_you_mean
 
-    shown = [one for one in recipes() if text in one.name]
+    named = [one for one in recipes() if text in one.name]
+    shown = named or [one for one in recipes() if text == one.file.parent.name]
     if not shown:
         near = did_you_mean(text, [one.name for one in recipes()])
         raise UserError(f'no recipe has "{text}" in its name.{near} "cb-mm configs" lists all.')

@@ -17,7 +17,7 @@ import runpy
 import sys
 from pathlib import Path
 
-from .options import tool_parser
+from .options import in_options, tool_parser
 
 PACKAGES = ('mmseg', 'mmdet', 'mmpretrain')
 
@@ -54,6 +54,6 @@ def main(argv: list[str] | None = None) -> int:
     before = sys.argv
     sys.argv = [str(args.file), *args.words]
     try:
-        return exit_code(job)
+        return exit_code(job, in_options)
     finally:
         sys.argv = before

@@ -95,6 +95,11 @@ def _read(path: Path) -> Config:
         if recipe is None:
             raise MissingFile(f'config {path} does not exist.{_near(path)}')
         path = recipe
+    if path.suffix not in ('.py', '.yaml', '.yml', '.json'):
+        raise UserError(
+            f'{path} is not a config: it does not end in .py, .yaml, .yml or .json. The config '
+            'comes first, the checkpoint second.'
+        )
     try:
         if safe_config.enabled():
             return safe_config.load(path)

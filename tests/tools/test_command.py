@@ -63,6 +63,18 @@ def test_wrong_words(words, code, message, capsys, tmp_path, monkeypatch):
     assert message in capsys.readouterr().err
 
 
+def test_a_checkpoint_in_the_place_of_the_config(tmp_path):
+    (tmp_path / 'a.pth').touch()
+    with pytest.raises(UserError, match=r'a\.pth is not a config: .* The config comes first'):
+        load_config(tmp_path / 'a.pth')
+
+
+def test_the_recipes_of_a_folder(capsys):
+    assert command.main(['configs', 'modern']) == 0
+    shown = {line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]}
+    assert shown == {file.stem for file in (CONFIGS / 'modern').glob('*.py')} != set()
+
+
 def test_every_recipe_has_a_line():
     found = {one.name: one for one in recipes.recipes()}
     leaves = [file for file in CONFIGS.rglob('*.py') if '_base_' not in file.parts]
