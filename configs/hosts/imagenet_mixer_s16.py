@@ -5,8 +5,8 @@
 The paper's (Table 11): top-1 74.3.
 Measured by us: not yet.
 
-It classifies from the mean of its tokens. The recipe is DeiT's, our reading;
-drop path 0.1 is the host's own.
+It classifies from the mean of its tokens. The recipe is DeiT's, as the paper says; its drop path of
+0.1 is in it.
 """
 
 _base_ = [
