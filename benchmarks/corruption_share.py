@@ -110,7 +110,7 @@ def table(report: dict) -> str:
         '`python benchmarks/corruption_share.py`',
         '',
         f'The suite imagenet-c at severity {SEVERITY} on the demo model, {report["images"]} '
-        f'images, median of {report["rounds"]} passes, images decoded before; '
+        f'images, {_passes(report["rounds"])}, images decoded before; '
         f'{report["machine"]["processor"]}, {report["machine"]["cores"]} cores, torch threads: '
         f'{report["machine"]["threads"]}. Means of the 15 corruptions. Corrupting is timed where '
         'it happens; workers corrupt while the model computes.',
@@ -146,6 +146,10 @@ def table(report: dict) -> str:
         '',
     ]
     return '\n'.join(lines)
+
+
+def _passes(rounds: int) -> str:
+    return 'one pass each' if rounds == 1 else f'median of {rounds} passes'
 
 
 def _workers(number: int) -> str:

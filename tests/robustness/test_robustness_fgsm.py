@@ -8,10 +8,12 @@ import inspect
 import numpy as np
 import pytest
 import torch
+from mmengine.registry import DATASETS, init_default_scope
 from robustness_models import SCOPES
 
 from cb_mm.errors import UserError
 from cb_mm.robustness.attacks.fgsm import attack_loss, fgsm, truth_dataset_cfg
+from cb_mm.robustness.attacks.truth import pad_truth
 from cb_mm.robustness.console_log import quiet_console
 from cb_mm.robustness.jobs import AttackCell, Job
 from cb_mm.robustness.tester import ModelUnderTest
@@ -183,3 +185,22 @@ def test_where_the_labels_come_from(case):
     with pytest.raises(UserError, match='LoadAnnotations'):
         truth_dataset_cfg(bare, None)
     assert SCOPES[model.task] == config.default_scope
+
+
+def test_edges_that_a_loss_needs_are_made_from_the_labels(case):
+    """PIDNet's training pipeline makes them; they have the padding of the labels."""
+    model, tester, *_ = case
+    if model.task == 'det':
+        pytest.skip('a segmentation model alone learns edges')
+    config = model.prepared()
+    train = copy.deepcopy(config.train_dataloader.dataset)
+    train['pipeline'].insert(-1, dict(type='GenerateEdge', edge_width=4))
+    test = truth_dataset_cfg(config.test_dataloader.dataset, train)
+    init_default_scope('mmseg')
+    truth = DATASETS.build(test)[0]['data_samples']
+    height, width = truth.gt_sem_seg.shape
+    assert truth.gt_edge_map.shape == (height, width)
+    assert 0 < truth.gt_edge_map.data.float().mean() < 1
+    pad_truth(tester.model.data_preprocessor, truth, (height + 4, width + 6))
+    assert truth.gt_edge_map.shape == truth.gt_sem_seg.shape == (height + 4, width + 6)
+    assert not truth.gt_edge_map.data[:, height:].any()

@@ -23,7 +23,7 @@ def truth_dataset_cfg(test: Mapping[str, Any], train: Mapping[str, Any] | None) 
         train: config of the training data set; its pipeline loads the labels that the loss needs,
             while the test pipeline may load fewer.
     """
-    labels = _label_loader(train) or _label_loader(test)
+    labels = _step(train, 'LoadAnnotations') or _step(test, 'LoadAnnotations')
     if labels is None and _packs_labels(test):
         return copy.deepcopy(test)
     if labels is None:
@@ -31,7 +31,7 @@ def truth_dataset_cfg(test: Mapping[str, Any], train: Mapping[str, Any] | None) 
             'an attack needs the true labels, but no pipeline of the config has a LoadAnnotations.'
         )
     result = copy.deepcopy(test)
-    if not _move_labels(result, labels):
+    if not _move_labels(result, labels, _step(train, 'GenerateEdge')):
         raise UserError('attack: the pipeline of the test data set loads no image.')
     return result
 
@@ -47,10 +47,10 @@ def _datasets(config: Any) -> list:
     return [leaf for one in inner for leaf in _datasets(one)] or [config]
 
 
-def _label_loader(config: Mapping[str, Any] | None) -> Any:
+def _step(config: Mapping[str, Any] | None, kind: str) -> Any:
     for dataset in _datasets(config) if config else ():
         for step in dataset.get('pipeline') or ():
-            if _kind(step) == 'LoadAnnotations':
+            if _kind(step) == kind:
                 return copy.deepcopy(step)
     return None
 
@@ -64,13 +64,16 @@ def _packs_labels(config: Mapping[str, Any]) -> bool:
     )
 
 
-def _move_labels(config: Any, labels: Any) -> bool:
+def _move_labels(config: Any, labels: Any, edges: Any = None) -> bool:
+    """Load the labels after the image; make the edges, which PIDNet learns, before packing."""
     moved = False
     for dataset in _datasets(config):
         steps = [step for step in dataset.get('pipeline') or () if _kind(step) != 'LoadAnnotations']
         places = [i for i, step in enumerate(steps) if _kind(step).startswith('LoadImage')]
         if places:
-            dataset['pipeline'] = [*steps[: places[0] + 1], labels, *steps[places[0] + 1 :]]
+            steps.insert(places[0] + 1, labels)
+            steps[-1:-1] = [edges] if edges else []
+            dataset['pipeline'] = steps
             moved = True
     return moved
 
@@ -88,6 +91,9 @@ def pad_truth(preprocessor: Any, sample: Any, size: tuple[int, int]) -> None:
         fill = getattr(preprocessor, 'seg_pad_val', 255)
         padded = functional.pad(labels, (0, missing[1], 0, missing[0]), value=fill)
         sample.gt_sem_seg = type(sample.gt_sem_seg)(data=padded)
+        if 'gt_edge_map' in sample:
+            edges = functional.pad(sample.gt_edge_map.data, (0, missing[1], 0, missing[0]))
+            sample.gt_edge_map = type(sample.gt_edge_map)(data=edges)
     if 'gt_instances' in sample and getattr(preprocessor, 'pad_mask', False):  # mmdet
         preprocessor.pad_gt_masks([sample])
         if getattr(preprocessor, 'pad_seg', False):
