@@ -153,7 +153,7 @@ def levels():
 
 
 def ways(model, maps, monkeypatch):
-    """Logits with and without prepared weights."""
+    """Logits with and without what is done in place."""
     with torch.no_grad():
         ours = model(maps)
         with monkeypatch.context() as patch:
