@@ -1,10 +1,13 @@
-"""Whole jobs: training and testing UperNet ViT-S on CamVid, from disk to checkpoint and table.
+"""Whole jobs: training and testing on real images, from disk to checkpoint and table.
+
+UperNet ViT-S on CamVid against mmseg's tools, Mask R-CNN ViT-Ti on a part of COCO against mmdet's.
 
 Three ways do the same on the same data, each in processes of its own, as a user starts them:
   cb_mm                        tools/train.py and tools/test.py, with all guards and replay
-  our model in mmseg's tool    the same model, mmengine's own hooks and sampler: what is left of the
+  our model in the host's tool the same model, mmengine's own hooks and sampler: what is left of the
                                time without guards and replay
-  mmseg                        mmseg's ViT, MultiLevelNeck and heads, in mmseg's tools
+  the host                     mmseg's ViT, MultiLevelNeck and heads, or mmdet with timm's ViT, in
+                               the tools of mmseg or mmdet
 Steady state is the median time of an iteration without the first two, from mmengine's log, or
 between two images that the evaluator gets; everything else is start-up and end. Ways take turns.
 A call adds rounds to those in the results file, so that no call has to be long; with another
@@ -12,14 +15,16 @@ setting, use another --out.
 
 Examples:
   python benchmarks/whole_jobs.py --camvid ../shared/data/camvid
-  python benchmarks/whole_jobs.py --camvid ../shared/data/camvid --workers 0 2 --rounds 3
+  python benchmarks/whole_jobs.py --workers 0 1 2 --rounds 3
+  python benchmarks/whole_jobs.py --task detection --side 320
 
-Writes whole_jobs.json and .md.
+Writes whole_jobs_TASK.json and .md.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import itertools
 import json
 import os
@@ -38,6 +43,7 @@ HERE = Path(__file__).resolve().parent
 TOOLS = HERE.parent / 'tools'
 SKIPPED = 2  # iterations that fill caches
 JOBS = ('train', 'test')
+HOSTS = {'segmentation': 'mmseg', 'detection': 'mmdet'}
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:
@@ -48,8 +54,13 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
         allow_abbrev=False,
     )
     parser.add_argument('--camvid', type=Path, default=BESIDE / 'data/camvid', metavar='DIR')
+    parser.add_argument('--coco', type=Path, default=BESIDE / 'data/coco_mini', metavar='DIR')
+    parser.add_argument('--task', choices=HOSTS, default='segmentation')
     parser.add_argument('--rounds', type=int, default=1, metavar='N', help='rounds to add (1)')
-    parser.add_argument('--crop', type=int, default=256, metavar='N', help='side of crops (256)')
+    parser.add_argument(
+        '--side', type=int, default=256, metavar='N',
+        help='of the crops of CamVid; short side of the images of COCO (256)',
+    )  # fmt: skip
     parser.add_argument(
         '--iterations', type=int, default=8, metavar='N', help='iterations of training (8)'
     )
@@ -99,10 +110,12 @@ def step_times(log: str, folder: Path, kind: str) -> list[float]:
 
 def one_round(args: argparse.Namespace, turn: int) -> list[dict[str, Any]]:
     """Run every job of every way once; return one record for each."""
-    import mmseg
-    from parts.whole_job_configs import BARE, OURS, PEER, write_config
+    from parts.whole_job_configs import BARE, OURS, PEER, write_config, write_detection_config
 
-    upstream = Path(mmseg.__file__).parent / '.mim' / 'tools'
+    detection = args.task == 'detection'
+    write, data = (write_detection_config, args.coco) if detection else (write_config, args.camvid)
+    host = importlib.util.find_spec(HOSTS[args.task])
+    upstream = Path(host.origin).parent / '.mim' / 'tools'
     arms = [OURS, BARE, PEER]
     arms = arms[turn % 3 :] + arms[: turn % 3]
     records = []
@@ -115,10 +128,9 @@ def one_round(args: argparse.Namespace, turn: int) -> list[dict[str, Any]]:
             tools = TOOLS if arm == OURS else upstream
             with tempfile.TemporaryDirectory() as name:
                 folder = Path(name)
-                config = write_config(
-                    arm, folder / 'config.py', args.camvid, args.crop, args.iterations,
-                    args.images,
-                )  # fmt: skip
+                config = write(
+                    arm, folder / 'config.py', data, args.side, args.iterations, args.images
+                )
                 out = '--out' if arm == OURS else '--work-dir'
                 checkpoint = folder / 'run' / f'iter_{args.iterations}.pth'
                 commands = {
@@ -134,7 +146,7 @@ def one_round(args: argparse.Namespace, turn: int) -> list[dict[str, Any]]:
 
 
 def report(records: list[dict[str, Any]], args: argparse.Namespace) -> str:
-    """Return the table: medians over rounds, and ratios to mmseg."""
+    """Return the table: medians over rounds, and ratios to the host's."""
     from parts.markdown import table
     from parts.whole_job_configs import BARE, OURS, PEER
 
@@ -159,20 +171,19 @@ def report(records: list[dict[str, Any]], args: argparse.Namespace) -> str:
                     f'{median("cpu_s", **here):.1f}',
                     f'{median("cpu_s", **here) / median("cpu_s", **there):.2f}',
                 ])  # fmt: skip
-    head = ['job', 'workers', 'way', 'images/s', 'step / mmseg', 'start and end, s', 'wall s',
-            'CPU s', 'CPU / mmseg']  # fmt: skip
+    head = ['job', 'workers', 'way', 'images/s', 'step / host', 'start and end, s', 'wall s',
+            'CPU s', 'CPU / host']  # fmt: skip
     return table(head, [[str(cell) for cell in row] for row in rows])
 
 
 def run(args: argparse.Namespace) -> None:
     """Measure, print, write."""
-    import cb_mm  # noqa: F401
     from cb_mm.apis.benchmark_report import machine
     from cb_mm.errors import UserError
     from cb_mm.fileio.atomic import write_atomically
 
-    file = Path(args.out) / 'whole_jobs.json'
-    settings = {key: getattr(args, key) for key in ('crop', 'iterations', 'images')}
+    file = Path(args.out) / f'whole_jobs_{args.task}.json'
+    settings = {key: getattr(args, key) for key in ('side', 'iterations', 'images')}
     rounds: list[list[dict[str, Any]]] = []
     if file.is_file():
         before = json.loads(file.read_text())
