@@ -194,7 +194,7 @@ def test_winograd(size, bias):
         torch.testing.assert_close(winograd_conv2d(*numbers), expected, rtol=0, atol=error)
 
 
-@pytest.mark.parametrize('size', [(8, 8), (9, 14), (3, 5), (1, 1)])
+@pytest.mark.parametrize('size', [(8, 8), (9, 14), (3, 5), (1, 1), (130, 136)])
 @pytest.mark.parametrize('which', ['both', 'input', 'weight'])
 def test_winograd_gradients(size, which):
     generator = torch.Generator().manual_seed(3)

@@ -11,6 +11,8 @@ from mmseg.models.decode_heads.uper_head import UPerHead
 from mmseg.models.utils import resize
 from torch import Tensor, nn
 
+from ..ops.evaluated_conv import conv_evaluated
+from ..ops.finish import Finish
 from ..ops.upsampled_conv import conv_upsampled
 from ..ops.upsampled_loss import UpsampledLoss
 
@@ -39,10 +41,12 @@ class FastUPerHead(UpsampledLoss, UPerHead):
     def _forward_feature(self, inputs: Sequence[Tensor]) -> Tensor:
         """Fuse one (B, C_i, h_i, w_i) map per level into (B, channels, h_0, w_0)."""
         inputs = self._transform_inputs(inputs)
-        levels = [conv(x) for conv, x in zip(self.lateral_convs, inputs, strict=False)]
+        levels = [
+            self._conv(conv, [x]) for conv, x in zip(self.lateral_convs, inputs, strict=False)
+        ]
         levels.append(self.psp_forward(inputs))
         for i in range(len(levels) - 1, 0, -1):
-            levels[i - 1] = levels[i - 1] + self._resize(levels[i], levels[i - 1])
+            levels[i - 1] = self._resize(levels[i], levels[i - 1]).add_(levels[i - 1])
         levels[:-1] = [
             self._conv(module, [x]) for module, x in zip(self.fpn_convs, levels, strict=False)
         ]
@@ -53,12 +57,50 @@ class FastUPerHead(UpsampledLoss, UPerHead):
         conv = module.conv
         if not _is_plain(module):
             return module(torch.cat([self._resize(x, maps[0]) for x in maps], dim=1))
+        if not torch.compiler.is_compiling():
+            finish = evaluated(module)
+            if finish is not None:
+                out = conv_evaluated(maps, conv.weight, finish, self.align_corners)
+                if out is not None:
+                    return out
         out = conv_upsampled(maps, conv.weight, conv.bias, self.align_corners)
         out = module.norm(out) if module.with_norm else out
         return module.activate(out) if module.with_activation else out
 
     def _resize(self, x: Tensor, like: Tensor) -> Tensor:
         return resize(x, size=like.shape[2:], mode='bilinear', align_corners=self.align_corners)
+
+
+#: Of classes derived from torch's, such as mmengine's for one process, too.
+_BATCH_NORMS = (nn.BatchNorm2d.forward, nn.SyncBatchNorm.forward)
+
+
+def evaluated(module: ConvModule) -> Finish | None:
+    """Return what follows the convolution, if in evaluation it is one factor and term per channel.
+
+    None while training, and where somebody else looks at what comes in between.
+    """
+    norm = module.norm if module.with_norm else None
+    activate = module.activate if module.with_activation else None
+    followers = [part for part in (norm, activate) if part is not None]
+    if module.training or any(part.training or _is_watched(part) for part in followers):
+        return None
+    if activate is not None and type(activate) is not nn.ReLU:
+        return None
+    if norm is None:
+        return Finish(None, module.conv.bias, activate is not None)
+    if type(norm).forward not in _BATCH_NORMS or norm.running_mean is None:
+        return None
+    scale = torch.rsqrt(norm.running_var.double() + norm.eps)
+    scale = scale if norm.weight is None else scale * norm.weight
+    mean = norm.running_mean if module.conv.bias is None else norm.running_mean - module.conv.bias
+    shift = -mean * scale
+    shift = shift if norm.bias is None else shift + norm.bias
+    return Finish(scale.float(), shift.float(), activate is not None)
+
+
+def _is_watched(module: nn.Module) -> bool:
+    return bool(module._forward_hooks or module._forward_pre_hooks)
 
 
 def _is_plain(module: ConvModule) -> bool:

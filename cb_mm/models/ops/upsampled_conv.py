@@ -25,6 +25,8 @@ from .winograd import conv2d
 # twenty kernels take to start. Of UperNet's maps at 512 × 512 pixels, those of stride 8 to 32 are
 # far above it, and those that were pooled below.
 _WORTH_KERNELS = 4e9
+# Up to here, as in the maps of a pooling pyramid, a copy of the weights costs more than it saves.
+_FEW_PLACES = 72
 
 
 def conv_upsampled(
@@ -53,7 +55,7 @@ def conv_upsampled(
         if _late_pays(x, part, size):
             late.append((x, part))
         else:
-            early.append((_resize(x, size, align_corners), part))
+            early.append((resize(x, size, align_corners), part))
 
     stack = early[0][0] if len(early) == 1 else torch.cat([x for x, _ in early], dim=1)
     kernel = early[0][1] if len(early) == 1 else torch.cat([part for _, part in early], dim=1)
@@ -67,7 +69,8 @@ def conv_upsampled(
     return out.permute(0, 3, 1, 2)
 
 
-def _resize(x: Tensor, size: Sequence[int], align_corners: bool) -> Tensor:
+def resize(x: Tensor, size: Sequence[int], align_corners: bool) -> Tensor:
+    """Upsample x (B, C, h, w) to a size, if it has another."""
     if x.shape[2:] == size:
         return x
     return F.interpolate(x, size=size, mode='bilinear', align_corners=align_corners)
@@ -75,17 +78,27 @@ def _resize(x: Tensor, size: Sequence[int], align_corners: bool) -> Tensor:
 
 def _late_pays(x: Tensor, weight: Tensor, size: Sequence[int]) -> bool:
     """Return whether applying the taps before upsampling takes less time."""
-    saved = _saved_work(x.shape, weight.shape, size)
+    saved = saved_work(x.shape, weight.shape[-1], size)
     if x.device.type == 'cpu':
         return saved > 0
     return saved * len(x) * len(weight) >= _WORTH_KERNELS and _products_are_fast(x)
 
 
-def _saved_work(shape: Sequence[int], weight: Sequence[int], size: Sequence[int]) -> int:
-    """Return how many multiplications fewer, for one image and one output channel."""
-    (_, channels, h, w), k, (height, width) = shape, weight[-1], size
+def saved_work(
+    shape: Sequence[int], k: int, size: Sequence[int], direct: float | None = None
+) -> float:
+    """Return how many multiplications fewer, for one image and one output channel.
+
+    Args:
+        shape: Of the map, (B, C, h, w).
+        k: Side of the kernel.
+        size: Of the upsampled map.
+        direct: Multiplications per channel and place of the convolution saved; k · k by default.
+    """
+    (_, channels, h, w), (height, width) = shape, size
     taps, rows, columns = k * k * channels * h * w, k * k * height * h * w, k * height * w * width
-    return k * k * channels * height * width - (taps + rows + columns)
+    direct = k * k if direct is None else direct
+    return direct * channels * height * width - (taps + rows + columns)
 
 
 def _products_are_fast(x: Tensor) -> bool:
@@ -111,22 +124,67 @@ def _in_tf32(backend: Any) -> bool:
 
 def _add_late(out: Tensor, x: Tensor, weight: Tensor, align_corners: bool) -> Tensor:
     """Add the convolution of upsampled x (B, C, h, w) to out (B, H, W, K)."""
-    (batch, channels, h, w), (_, height, width, outputs) = x.shape, out.shape
+    few = len(x) * x.shape[2] * x.shape[3] <= _FEW_PLACES and x.device.type == 'cpu'
+    few = few and not torch.is_grad_enabled()  # the gradient would need more memory than a copy
+    tapped = _tap_few(x, weight) if few else apply_taps(x, taps_of(weight))
     k = weight.shape[-1]
-    places = x.permute(0, 2, 3, 1).reshape(batch, 1, h * w, channels)
-    taps = weight.permute(2, 1, 3, 0).reshape(k, channels, k * outputs)
-    tapped = torch.matmul(places, taps)  # (B, tap row, h · w, tap column · K)
+    return upsample_taps(tapped, x.shape[2:], k, out.shape[1:3], align_corners, out)
 
-    rows = shifted_upsampling(h, height, k, align_corners, out)
-    columns = shifted_upsampling(w, width, k, align_corners, out)
+
+def taps_of(weight: Tensor) -> Tensor:
+    """Order weights (K, C, k, k) as the product with the places needs them, (k, C, k · K)."""
+    outputs, channels, k, _ = weight.shape
+    return weight.permute(2, 3, 0, 1).reshape(k, k * outputs, channels).transpose(1, 2)
+
+
+def apply_taps(x: Tensor, taps: Tensor) -> Tensor:
+    """Return (B, tap row, h · w, tap column · K) of x (B, C, h, w) and taps (k, C, k · K)."""
+    batch, channels, h, w = x.shape
+    return torch.matmul(x.permute(0, 2, 3, 1).reshape(batch, 1, h * w, channels), taps)
+
+
+def _tap_few(x: Tensor, weight: Tensor) -> Tensor:
+    """Do the same with weights in their own order: a copy of them would take most of the time."""
+    (batch, channels, h, w), (outputs, _, k, _) = x.shape, weight.shape
+    places = x.permute(0, 2, 3, 1).reshape(-1, channels).expand(outputs, -1, -1)
+    tapped = torch.bmm(places, weight.flatten(2))  # (K, B · h · w, k · k)
+    tapped = tapped.view(outputs, batch, h * w, k, k).permute(1, 3, 2, 4, 0)
+    return tapped.reshape(batch, k, h * w, k * outputs)
+
+
+def upsample_taps(
+    tapped: Tensor,
+    small: Sequence[int],
+    k: int,
+    size: Sequence[int],
+    align_corners: bool,
+    onto: Tensor | None = None,
+) -> Tensor:
+    """Upsample the results of taps from h × w to H × W, and add them: (B, H, W, K).
+
+    Args:
+        tapped: (B, k, h · w, k · K).
+        small: (h, w).
+        k: Side of the kernel.
+        size: (H, W).
+        align_corners: As in `torch.nn.functional.interpolate`.
+        onto: (B, H, W, K), added; without gradients in place.
+    """
+    (h, w), (height, width) = small, size
+    batch, outputs = len(tapped), tapped.shape[-1] // k
+    rows = shifted_upsampling(h, height, k, align_corners, tapped)
+    columns = shifted_upsampling(w, width, k, align_corners, tapped)
     rows = rows.permute(0, 2, 1).reshape(height, k * h)
-    columns = columns.reshape(width, w * k)
+    columns = columns.reshape(width, w * k).expand(batch * height, -1, -1)
     tall = torch.matmul(rows, tapped.reshape(batch, k * h, w * k * outputs))
-    return torch.baddbmm(
-        out.reshape(batch * height, width, outputs),
-        columns.expand(batch * height, -1, -1),
-        tall.reshape(batch * height, w * k, outputs),
-    ).reshape(out.shape)
+    tall = tall.reshape(batch * height, w * k, outputs)
+    if onto is None:
+        out = torch.bmm(columns, tall)
+    elif torch.is_grad_enabled():
+        out = torch.baddbmm(onto.reshape(batch * height, width, outputs), columns, tall)
+    else:
+        out = onto.view(batch * height, width, outputs).baddbmm_(columns, tall)
+    return out.reshape(batch, height, width, outputs)
 
 
 def shifted_upsampling(
