@@ -25,7 +25,7 @@ _ATTACKS = {'attack_steps': int, 'attack_step_size': float, 'attack_restarts': i
             'random_start': bool}  # fmt: skip
 _RESULTS = {
     'model': str,
-    'about': {'checkpoint': (str, None), 'classes': ListOf(str)},
+    'about': {'checkpoint': (str, None), 'classes': ListOf((str, int))},
     'identity': {'data': str, 'annotations': str, 'images': int, 'seed': int},
     'headline': ListOf(str),
     'units': MapOf((str, None)),
