@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 
@@ -37,7 +38,7 @@ _OPERATIONS: list[Callable[[Image.Image, float], Image.Image]] = [
     lambda image, share: ImageOps.equalize(image),
     lambda image, share: image.rotate(_either_way(30 * share)),
     lambda image, share: ImageOps.posterize(image, max(int(4 * share), 1)),
-    lambda image, share: ImageOps.solarize(image, 256 * share),
+    lambda image, share: ImageOps.solarize(image, math.ceil(256 * share)),
     _solarize_brighter,
     _enhance(ImageEnhance.Color),
     _enhance(ImageEnhance.Contrast),
