@@ -85,7 +85,8 @@ class AblationReport:
         head += ['parameters, M', *metrics, 'trained for']
         lines = [head]
         for row in self.rows:
-            paper = [f'{row.paper[name]:g}' if name in row.paper else '–' for name in found]
+            # With the digits that the paper prints: 82.0, and 22 for millions of parameters.
+            paper = [str(row.paper[name]) if name in row.paper else '–' for name in found]
             measured = [row.ours.get(name) for name in metrics]
             ours = ['–' if value is None else f'{value:.4g}' for value in measured]
             lines.append([row.label, *paper, f'{row.ours["parameters"]:.2f}', *ours, row.length])

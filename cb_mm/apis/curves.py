@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
-from ..fileio.figures import USUAL_FORMATS, check_formats, figure_bytes, new_figure
+from ..fileio.figures import FORMATS, USUAL_FORMATS, check_formats, figure_bytes, new_figure
 from ..fileio.safe_text import figure_text
 from .calls import api, save_files
 
@@ -167,28 +167,30 @@ def plot_curves(
     *,
     names: Sequence[str] | None = None,
     metrics: Sequence[str] | None = None,
-    formats: Sequence[str] = USUAL_FORMATS,
+    formats: Sequence[str] | None = None,
 ) -> CurvePlot:
     """Draw the curves of training runs.
 
     Args:
         runs: Work directories, or files ``scalars.json``.
-        out: The files to write, without ending; by default nothing is written.
+        out: The files to write; an ending says the format. By default nothing is written.
         names: Of the runs in the legend; by default those of their folders.
         metrics: Quantities to draw, such as 'loss' or 'accuracy/top1'; by default all.
-        formats: 'png', 'svg' or 'pdf'.
+        formats: 'png', 'svg' or 'pdf'; by default what ``out`` ends with, or PNG and SVG.
 
     Raises:
         UserError: A run has no log, or a quantity is in none of them.
     """
-    check_formats(formats)
+    stem, ending = Path('curves' if out is None else out), ''
+    if stem.suffix[1:] in FORMATS:
+        stem, ending = stem.with_suffix(''), stem.suffix[1:]
+    formats = check_formats(formats or ([ending] if ending else USUAL_FORMATS))
     if names is not None and len(names) != len(runs):
         raise UserError(f'`names`: there are {len(runs)} runs and {len(names)} names.')
     curves = [
         read_curves(run, names[i] if names is not None else None) for i, run in enumerate(runs)
     ]
     figure = draw_curves(curves, metrics)
-    stem = Path('curves' if out is None else out)
     files = {f'{stem.name}.{kind}': figure_bytes(figure, kind, style=_STYLE) for kind in formats}
     plot = CurvePlot(curves, files)
     if out is not None:

@@ -40,16 +40,20 @@ class VQAv2Accuracy(BaseMetric):
     def compute_metrics(self, results: list) -> dict[str, float]:
         """Return per cent; without answers to compare with, the number of questions."""
         vocabulary = (self.dataset_meta or {}).get('classes') or ()
+        # An output that no answer belongs to is a wrong answer.
         found = [
-            # An output that no answer belongs to is a wrong answer.
-            (one, str(vocabulary[one['label']]) if one['label'] < len(vocabulary) else '')
+            (one, str(vocabulary[one['label']]) if one['label'] < len(vocabulary) else None)
             for one in results
         ]
         if self.out_file is not None:
-            answers = [{'question_id': one['question_id'], 'answer': said} for one, said in found]
+            answers = [
+                {'question_id': one['question_id'], 'answer': said or ''} for one, said in found
+            ]
             write_json(Path(self.out_file), answers)
         scores = [
-            (one, answer_accuracy(said, one['answers'])) for one, said in found if one['answers']
+            (one, 0.0 if said is None else answer_accuracy(said, one['answers']))
+            for one, said in found
+            if one['answers']
         ]
         if not scores:
             return {'questions': float(len(found))}

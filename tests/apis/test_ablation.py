@@ -133,6 +133,8 @@ def test_full_scale_commands(capsys):
     for one in ABLATIONS.values():
         assert one.title in page
         for row in one.rows:
+            cells = [row.label, *(str(row.paper[name]) for name in sorted(row.paper))]
+            assert f'| {" | ".join(cells)} | ' in page, cells  # with the paper's digits
             assert command(row.recipe, row.options) in page, row.label
             assert (CONFIGS / 'imagenet' / f'{row.recipe}.py').is_file()
 
@@ -156,6 +158,8 @@ def test_runs_skips_and_resumes(tmp_path, monkeypatch, capsys):
     assert report.rows[1].paper == {'top1': 80.3}
     assert report.rows[1].ours['parameters'] > report.rows[0].ours['parameters']
     assert '| SE | 80.3 |' in report.markdown()
+    report.rows[1].paper['top1'] = 80.0  # with the paper's digits
+    assert '| SE | 80.0 |' in report.markdown()
     assert json.loads((tmp_path / 'work' / 'table3.json').read_text())['rows'][0]['ours']
     assert (tmp_path / 'work' / 'table3.csv').read_text().startswith('model,')
 

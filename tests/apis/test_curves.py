@@ -76,6 +76,9 @@ def test_tool(tmp_path, capsys):
     assert cv2.imread(f'{out}.png') is not None
     assert 'ViT-S' in (tmp_path / 'curves.svg').read_text()
     assert (tmp_path / 'curves.pdf').read_bytes().startswith(b'%PDF')
+    (tmp_path / 'two').mkdir()
+    assert main_of('plot_curves.py')([*runs, '--out', f'{tmp_path}/two/curves.png']) == 0
+    assert [file.name for file in (tmp_path / 'two').iterdir()] == ['curves.png']
     assert main_of('plot_curves.py')([str(tmp_path / 'none')]) == 2
     assert 'there is no log' in capsys.readouterr().err
 

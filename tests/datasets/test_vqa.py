@@ -83,7 +83,11 @@ def test_unanimous_answers_are_compared_as_they_are():
 def test_vocabulary(tmp_path):
     assert build_vocabulary(['No', 'yes', 'yes.', 'blue', 'no', 'yes'], 2) == ['yes', 'no']
     number_of = {'yes': 0, 'no': 1}
-    assert soft_targets(['yes', 'Yes.', 'the no', 'maybe'], number_of) == {0: 0.6, 1: 0.3}
+    # As ViLT: the vocabulary is normalised, the answers are not.
+    given = ['yes', 'yes', 'Yes.', 'no', 'maybe']
+    assert soft_targets(given, number_of) == {0: 0.6, 1: 0.3}
+    # As in ViLT, one answer of its 3,129 is what is left of "A".
+    assert build_vocabulary(['A', 'a', 'yes', 'the'], 2) == ['']
     for name, text in (
         ('a.txt', 'yes\nno\n'),
         ('a.json', '["yes", "no"]'),
@@ -110,7 +114,7 @@ def test_the_release_is_read(tmp_path):
     assert train.metainfo['classes'] == tiny_vqa.ANSWERS
     first, second = train.get_data_info(0), train.get_data_info(1)
     assert first['img_path'].endswith('train2014/COCO_train2014_000000000010.jpg')
-    assert dict(zip(first['answer_labels'], first['answer_scores'], strict=True)) == {0: 1, 2: 0.6}
+    assert dict(zip(first['answer_labels'], first['answer_scores'], strict=True)) == {0: 1, 2: 0.3}
     assert (second['question'], second['answer_type']) == ('How many is this?', 'number')
     assert second['answer_labels'][0] == tiny_vqa.ANSWERS.index('2')
     both = VQAv2Dataset(str(root), split=['train2014', 'val2014'], min_count=1)
@@ -131,6 +135,22 @@ def test_the_release_is_read(tmp_path):
     (root / 'v2_mscoco_val2014_annotations.json').unlink()
     with pytest.raises(UserError, match=r'annotations\.json does not exist\. Get the questions'):
         VQAv2Dataset(str(root), min_count=1)
+
+
+@pytest.mark.parametrize(
+    ('part', 'key', 'value'),
+    [('questions', 'image_id', '10'), ('questions', 'question', 7),
+     ('annotations', 'answers', ['yes']), ('annotations', 'multiple_choice_answer', None)],
+)  # fmt: skip
+def test_records_of_another_kind_are_named(tmp_path, part, key, value):
+    root = tiny_vqa.write_vqa(tmp_path / 'vqa')
+    name = {'questions': 'v2_OpenEnded_mscoco_val2014_questions.json'}.get(part)
+    file = root / (name or 'v2_mscoco_val2014_annotations.json')
+    records = json.loads(file.read_text())[part]
+    records[1][key] = value
+    tiny_vqa.write(file, **{part: records})
+    with pytest.raises(UserError, match=rf'record 1 of "{part}" has something else as its "{key}"'):
+        VQAv2Dataset(str(root), split='val2014', min_count=1)
 
 
 def test_check_data_names_what_is_wrong(tmp_path):
@@ -163,6 +183,25 @@ def test_resizing_is_vilts(size, expected):
     assert ViltResize()(dict(img=image))['img'].shape[:2] == expected
 
 
+def test_augmentation_has_vilts_strengths():
+    """9 of 30: what one operation makes of grey 100, and how far it moves a column."""
+    rng = random.Random(0)
+    grey, moved = set(), set()
+    for _ in range(300):
+        image = np.full((64, 200, 3), 100, np.uint8)
+        image[:, 100] = 250
+        random.seed(rng.random())
+        changed = ViltRandAugment(operations=1)(dict(img=image))['img']
+        grey.add(int(changed[32, 80, 0]))
+        if int(changed[32, 80, 0]) == 100:
+            moved |= set(np.flatnonzero(changed[32, :, 0] > 200).tolist())
+    # As it was, brightness × 0.64, inverted above 76.8, one bit left, 33 more and inverted above
+    # 128; equalize and autocontrast leave nothing between their ends.
+    assert grey == {100, 64, 155, 0, 122}
+    assert {70, 100, 130} <= moved  # shifts are by 30 pixels
+    assert moved <= {*range(96, 105), 70, 130}  # shears by 0.09, rotations by 9 degrees
+
+
 def test_augmentation_changes_colour_images_and_packing_keeps_order():
     image = np.zeros((32, 64, 3), np.uint8)
     image[:, :16, 0] = 200
@@ -184,7 +223,8 @@ def test_metric_by_type_of_answer(tmp_path):
     samples = [
         dict(question_id=1, answers=given, answer_type='number', pred_label=1),  # 7 of 10
         dict(question_id=2, answers=given, answer_type='other', pred_label=2),  # 2 of 10
-        dict(question_id=3, answers=given, answer_type='other', pred_label=7),  # no answer
+        # No answer, which is not the empty one that articles become.
+        dict(question_id=3, answers=['a'] * 7 + ['the'] * 3, answer_type='other', pred_label=7),
     ]
     metric.process({}, samples)
     found = metric.compute_metrics(metric.results)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import timm
 import torch
+from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS, init_default_scope
 from tiny_imagenet import small_steps, write_imagenet
 from tool import config_file
@@ -43,9 +44,29 @@ def test_configs(name):
         with torch.device('cpu' if name == 'pvt_s' else 'meta'):  # mmdet's PVT looks at numbers
             model = MODELS.build(config.model)
         counts.append(sum(p.numel() for p in model.parameters()))
+        assert decayed(model, config) == decayed_by_deit(model)
         assert len(getattr(model.backbone, 'broadcast_layers', ())) == (blocks if kind else 0)
     assert counts[0] == counts[1]
     assert round(counts[0] / 1e6, 1) == millions
+
+
+def decayed(model, config) -> set[str]:
+    wrapper = build_optim_wrapper(model, config.optim_wrapper)
+    groups = [group for group in wrapper.optimizer.param_groups if group['weight_decay']]
+    assert {group['weight_decay'] for group in groups} == {0.05}
+    chosen = {id(parameter) for group in groups for parameter in group['params']}
+    return {name for name, parameter in model.named_parameters() if id(parameter) in chosen}
+
+
+def decayed_by_deit(model) -> set[str]:
+    """All but vectors, biases and what timm's own model exempts; mmdet's PVT names none."""
+    host = getattr(model.backbone, 'model', None)
+    exempt = set(host.no_weight_decay()) if hasattr(host, 'no_weight_decay') else {'pos_embed'}
+    return {
+        name
+        for name, parameter in model.named_parameters()
+        if parameter.ndim > 1 and not any(name.endswith(f'.{one}') for one in exempt)
+    }
 
 
 @pytest.mark.parametrize(

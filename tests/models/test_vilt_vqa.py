@@ -90,6 +90,7 @@ def test_configs(kind):
     model = build(kind, 'model.backbone.scale_init=0.5')
     tokens = KINDS[kind]
     assert model.backbone.tokens == tokens
+    assert model.backbone.vilt.config.hidden_dropout_prob == 0.1
     assert model.backbone.broadcast_layers == ((0, 1) if tokens else ())
     config = load_config(config_file(kind))
     assert config.train_dataloader.batch_size * 8 == config.auto_scale_lr.base_batch_size == 256

@@ -88,23 +88,27 @@ def soft_score(count: int) -> float:
 def soft_targets(given: Iterable[str], number_of: dict[str, int]) -> dict[int, float]:
     """Return the targets of one question: number of an answer -> its score.
 
+    Answers are compared as people wrote them with the vocabulary, as in ViLT's code.
+
     Args:
         given: The answers of people.
         number_of: The vocabulary; other answers are left out.
     """
-    counts = Counter(normalize_answer(answer) for answer in given)
+    counts = Counter(given)
     return {number_of[one]: soft_score(n) for one, n in counts.items() if one in number_of}
 
 
 def build_vocabulary(frequent: Iterable[str], min_count: int = MIN_COUNT) -> list[str]:
     """Return the answers that a model may give, the most frequent ones first.
 
+    One of them is empty where enough questions have an article alone as their answer, "A" for one.
+
     Args:
         frequent: The most frequent answer of every question (``multiple_choice_answer``).
         min_count: Leave out what is the answer of fewer questions.
     """
     counts = Counter(normalize_answer(answer) for answer in frequent)
-    kept = [(-count, answer) for answer, count in counts.items() if count >= min_count and answer]
+    kept = [(-count, answer) for answer, count in counts.items() if count >= min_count]
     return [answer for _, answer in sorted(kept)]
 
 

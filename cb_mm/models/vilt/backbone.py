@@ -27,6 +27,8 @@ class ViltCB(BaseModule):
         tokens: Those that are averaged and receive the mean: 'image', 'text' or 'both'.
         padding_in_mean: Let padding count in the mean, as a plain mean over the sequence does.
         scale_init: Initial value of the scales of CB_S and cb_blend.
+        drop_rate: Dropout after the embeddings, the attention and the MLP, where ``arch`` does not
+            set it.
         init_cfg: ``dict(type='Pretrained', checkpoint=...)``: a folder with the files of a
             published ViLT, or its name on the Hugging Face Hub.
     """
@@ -39,11 +41,12 @@ class ViltCB(BaseModule):
         tokens: str = 'both',
         padding_in_mean: bool = False,
         scale_init: float = 0.0,
+        drop_rate: float = 0.0,
         init_cfg: dict[str, Any] | None = None,
     ) -> None:
         super().__init__(init_cfg)
         try:
-            config = ViltConfig(**(arch or {}))
+            config = ViltConfig(**{'hidden_dropout_prob': drop_rate, **(arch or {})})
             self.vilt = ViltModel(config)
         except (TypeError, ValueError) as error:
             raise UserError(f'arch={arch}: transformers refuses it: {error}') from error

@@ -1,7 +1,7 @@
 """VQAv2 in the layout of its release, prepared as ViLT does.
 
 Short side 384, long side at most 639, both multiples of 32. Training: RandAugment with two
-operations of magnitude 9, without inversion and cut-out. Our reading: ViLT's public code has
+operations of magnitude 9 of 30, without inversion and cut-out. Our reading: ViLT's public code has
 fine-tuning with and without RandAugment; its paper uses it.
 """
 

@@ -15,7 +15,9 @@ model = dict(
         max_words=40,
     ),
     backbone=dict(
-        type='ViltCB', init_cfg=dict(type='Pretrained', checkpoint='dandelin/vilt-b32-mlm')
+        type='ViltCB',
+        drop_rate=0.1,  # as in ViLT's code; the published config.json has 0
+        init_cfg=dict(type='Pretrained', checkpoint='dandelin/vilt-b32-mlm'),
     ),
     head=dict(type='VQAHead', num_classes=3129),
 )

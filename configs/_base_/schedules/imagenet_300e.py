@@ -2,7 +2,7 @@
 
 From the paper: betas (0.9, 0.999), lr 1e-3 × batch / 1024, weight decay 0.05, 300 epochs. From
 DeiT's recipe, which it follows: 5 epochs of warm-up from 1e-6, cosine to 1e-5, no weight decay on
-norms, biases, tokens and the position embedding. Our reading: the cosine starts where the warm-up
+norms, biases, tokens and position embeddings. Our reading: the cosine starts where the warm-up
 ends, both advance at every iteration, and there is no weight averaging.
 """
 
@@ -21,6 +21,8 @@ optim_wrapper = dict(
             'pos_embed': dict(decay_mult=0.0),
             'cls_token': dict(decay_mult=0.0),
             'dist_token': dict(decay_mult=0.0),
+            'in_proj_bias': dict(decay_mult=0.0),  # of torch's attention, in PVT
+            'relative_position_bias_table': dict(decay_mult=0.0),  # of Swin
             'broadcast.scale': dict(decay_mult=0.0),
         },
     ),
