@@ -161,7 +161,7 @@ def _read_truth(file: Path) -> dict[str, Any]:
         raise UserError(f'PanopticQualityMetric: ann_file {file} is not JSON ({error}).') from error
     wrong = mismatch(content, _TRUTH)
     if wrong:
-        raise UserError(f"{file} is not in COCO's panoptic format: {wrong}. Correct `ann_file`.")
+        raise UserError(f"{file} is not in COCO's panoptic format: {wrong}. Correct ann_file.")
     return content
 
 

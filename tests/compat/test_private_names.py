@@ -18,6 +18,7 @@ PRIVATE = {
     'mmdet.evaluation:CocoMetric': ['_coco_api'],
     'mmengine.config:Config': ['_dict_to_config_dict', '_get_cfg_path', '_merge_a_into_b'],
     'mmengine.dataset:InfiniteSampler': ['_indices_of_rank'],
+    'mmengine.fileio.file_client:FileClient': ['_prefix_to_backends'],
     'mmengine.hooks:CheckpointHook': ['_save_best_checkpoint', '_save_checkpoint_with_step'],
     'mmengine.logging:MMLogger': ['_instance_dict'],
     'mmengine.logging:MessageHub': ['_instance_dict'],
