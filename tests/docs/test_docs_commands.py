@@ -12,7 +12,6 @@ import io
 import os
 import re
 import runpy
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -23,7 +22,7 @@ import pages
 import pytest
 import torch.distributed.run
 from packaging.requirements import Requirement
-from tool import REPO, TOOLS, environment
+from tool import REPO, TOOLS, environment, link_configs
 
 from cb_mm.config import recipes
 from cb_mm.config.loading import load_config
@@ -262,31 +261,13 @@ RUNNING = [
 ]
 
 
-#: The demo's recipe as it is, but narrow and on small crops: the pages train and test it.
-NARROW_DEMO = f"""
-_base_ = ['{REPO}/configs/demo/demo_upernet_vit_ti_cb.py']
-model = dict(
-    data_preprocessor=dict(size=(48, 48)),
-    backbone=dict(arch=dict(_delete_=True, embed_dim=48, depth=12, num_heads=3)),
-    decode_head=dict(in_channels=[48] * 4, channels=16),
-    auxiliary_head=dict(in_channels=48, channels=8),
-)
-train_pipeline = _base_.train_pipeline
-train_pipeline[3].update(crop_size=(48, 48))
-train_dataloader = dict(dataset=dict(pipeline=train_pipeline))
-"""
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize('page', RUNNING, ids=lambda page: page.name)
 def test_marked_blocks_run(page, tmp_path, monkeypatch):
     """In order, in one folder that has what a checkout has; only the demo's model is narrower."""
     for name in ('tools', 'examples'):
         (tmp_path / name).symlink_to(REPO / name)
-    shutil.copytree(REPO / 'configs', tmp_path / 'configs', copy_function=os.symlink)
-    demo = tmp_path / 'configs' / 'demo' / 'demo_upernet_vit_ti_cb.py'
-    demo.unlink()
-    demo.write_text(NARROW_DEMO)
+    link_configs(tmp_path)
     monkeypatch.chdir(tmp_path)
     for block in pages.blocks(page):
         if block.mark == 'file':
