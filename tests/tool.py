@@ -6,6 +6,7 @@ import contextlib
 import os
 import random
 import runpy
+import shutil
 import socket
 import subprocess
 import sys
@@ -69,6 +70,23 @@ train_cfg = dict(max_epochs=2, val_interval=2)
 default_hooks = dict(logger=dict(interval=1), checkpoint=dict(interval=1))
 """
 
+#: The demo's recipe, but narrow, on small crops and with a small head: what the pages run.
+NARROW_DEMO = """
+_base_ = ['{configs}/demo/demo_upernet_vit_ti_cb.py']
+model = dict(
+    data_preprocessor=dict(size=(48, 48)),
+    backbone=dict(arch=dict(_delete_=True, embed_dim=48, depth=12, num_heads=3)),
+    decode_head=dict(
+        _delete_=True, type='FCNHead', in_channels=48, in_index=2, channels=16, num_convs=1,
+        num_classes=16, norm_cfg=dict(type='SyncBN'),
+    ),
+    auxiliary_head=dict(in_channels=48, channels=8),
+)
+train_pipeline = _base_.train_pipeline
+train_pipeline[3].update(crop_size=(48, 48))
+train_dataloader = dict(dataset=dict(pipeline=train_pipeline))
+"""
+
 
 def config_file(name: str) -> Path:
     """A config that we ship, by its name alone, whichever family's folder it is in."""
@@ -81,6 +99,14 @@ def write_config(folder: Path, text: str, name: str = 'small.py') -> Path:
     path = folder / name
     path.write_text(text.replace('{configs}', str(CONFIGS)))
     return path
+
+
+def link_configs(folder: Path) -> None:
+    """Put the folder of our configs there, with the demo's recipe narrow."""
+    shutil.copytree(CONFIGS, folder / 'configs', copy_function=os.symlink)
+    name = 'demo_upernet_vit_ti_cb.py'
+    (folder / 'configs' / 'demo' / name).unlink()
+    write_config(folder / 'configs' / 'demo', NARROW_DEMO, name)
 
 
 def command(name: str, *words: object, processes: int = 1) -> list[str]:

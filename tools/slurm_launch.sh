@@ -67,7 +67,7 @@ SRUN_ARGS="--cpus-per-task=${CPUS_PER_TASK:-5}" exec$(printf ' %q' "$here/slurm_
 SCRIPT
 )
 id=${id%%;*}
-echo "job $id, log slurm-$id.out. It goes on without this terminal; to save and end it: scancel --signal=TERM $id" >&2
+echo "job $id, log slurm-$id.out. It continues without this terminal; to save and end it: scancel --signal=TERM $id" >&2
 
 # Ends with the exit code of the job. `sbatch --wait` would do, but a job that goes back into the
 # queue looks cancelled for seconds: an end counts when it is seen twice, and, after the job said

@@ -34,7 +34,7 @@ class Cell:
 
     @property
     def label(self) -> str:
-        """For people: 'gaussian_noise=5', or 'gaussian_noise, severity 3'."""
+        """For readers: 'gaussian_noise=5', or 'gaussian_noise, severity 3'."""
         return self.key if self.severity is None else f'{self.name}, severity {self.severity}'
 
     @property

@@ -14,9 +14,7 @@ _base_ = ['../_base_/mask_rcnn_coco.py']
 width = 384
 strides = [3.5, 7, 14, 28]  # a quarter of a patch to two patches
 model = dict(
-    data_preprocessor=dict(
-        pad_size_divisor=28,  # whole cells in every level
-    ),
+    data_preprocessor=dict(pad_size_divisor=28),  # whole cells in every level
     backbone=dict(arch='vit_small_patch14_reg4_dinov2', broadcast='cb_s', layers='all'),
     neck=dict(in_channels=[width, width, width, width]),
     rpn_head=dict(anchor_generator=dict(strides=[3.5, 7, 14, 28, 56])),

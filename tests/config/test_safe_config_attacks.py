@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
+import forked
 import hostile_configs
 import pytest
-from tool import REPO, environment
 
 pytestmark = pytest.mark.slow
-JOB = REPO / 'tests' / 'hostile_config_job.py'
+JOB = 'import hostile_config_job; hostile_config_job.main()'
 GENERATED = hostile_configs.generated(seed=20, number=200)
 CASES = {
     **hostile_configs.KNOWN, **hostile_configs.BOMBS, **hostile_configs.OPTIONS, **GENERATED,
@@ -41,14 +39,11 @@ def run(cases: dict[str, str], folder: Path, *options: str) -> dict[str, dict]:
     """Give configs to one child process; return what came of each, by name."""
     (folder / 'cases.json').write_text(json.dumps(cases))
     files = [folder / 'cases.json', folder / 'work', folder / 'results.jsonl']
-    done = subprocess.run(
-        [sys.executable, JOB, *files, *options],
-        env=environment(), cwd=folder, capture_output=True, text=True,
-    )  # fmt: skip
+    done = forked.run('-c', JOB, *files, *options, cwd=folder, seconds=590)
     lines = files[2].read_text().splitlines() if files[2].exists() else []
     results = {result['name']: result for result in map(json.loads, lines)}
     missing = [name for name in cases if name not in results]
-    assert done.returncode == 0, (done.returncode, missing[:1], done.stderr[-1000:])
+    assert done.code == 0, (done.code, missing[:1], done.err[-1000:])
     assert not missing
     return results
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from tool import CONFIGS, REPO
+from tool import REPO, link_configs
 
 
 def blocks(page: str) -> list[str]:
@@ -17,7 +17,7 @@ def blocks(page: str) -> list[str]:
 @pytest.mark.slow
 def test_examples_run_one_after_another(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / 'configs').symlink_to(CONFIGS)
+    link_configs(tmp_path)
     page = blocks('docs/api.md')
     assert len(page) == 8
     names: dict = {}

@@ -3,16 +3,11 @@
 The backbone's keys are timm's: pass a checkpoint to any other config with ``--init``, unchanged.
 """
 
+_base_ = ['classifier.py']
+
 num_classes = 1000
 model = dict(
-    type='ImageClassifier',
-    data_preprocessor=dict(
-        type='ClsDataPreprocessor',
-        num_classes=num_classes,
-        mean=[123.675, 116.28, 103.53],
-        std=[58.395, 57.12, 57.375],
-        to_rgb=True,
-    ),
+    data_preprocessor=dict(num_classes=num_classes),
     backbone=dict(type='ViTCB', out_type='cls', drop_path_rate=0.1),
     head=dict(
         type='VisionTransformerClsHead',

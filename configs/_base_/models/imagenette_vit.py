@@ -3,16 +3,11 @@
 MLP ratio 2, dropout 0.1 after the embedding, after both layers of the MLP, and in the attention.
 """
 
+_base_ = ['classifier.py']
+
 num_classes = 10
 model = dict(
-    type='ImageClassifier',
-    data_preprocessor=dict(
-        type='ClsDataPreprocessor',
-        num_classes=num_classes,
-        mean=[123.675, 116.28, 103.53],
-        std=[58.395, 57.12, 57.375],
-        to_rgb=True,
-    ),
+    data_preprocessor=dict(num_classes=num_classes),
     backbone=dict(
         type='ViTCB',
         arch=dict(
