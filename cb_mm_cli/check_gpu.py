@@ -7,7 +7,7 @@ Examples:
 Its parts, about ten minutes together:
   steps       a training step of each recipe in each precision against float32 on the CPU
   resume      a run that was stopped and resumed against one that was not, bit by bit
-  gpus        two GPUs against one, where there are two
+  gpus        two processes, each with a GPU, against one; on a CPU without
   throughput  training steps against mmseg's own heads, beside benchmarks/roofline.py's estimate
 
 A part that fails is reported, and the others still run; the exit code is then 1. Without a GPU the

@@ -148,8 +148,6 @@ class PageFolder:
             short = [f'train_cfg.max_{unit}s=1', 'train_cfg.val_begin=2']
             schedule = words[words.index('--schedule') + 1] if '--schedule' in words else None
             name = f'{Path(words[2]).stem}_{schedule or config.schedule}'
-            if 'visualizer' in config:  # mmengine keeps them by name, with the file of the first
-                short.append(f'visualizer.name={name}')
             assert self.run([*words, '--cfg-options', *short]) == 0, known
             self._trained[known] = self.root / 'work_dirs' / name / f'{unit}_1.pth'
         return self._trained[known]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -25,7 +24,6 @@ from .ablations import ABLATIONS, Row, chosen_rows
 from .calls import save_files
 from .training import train
 
-_NUMBERS = itertools.count()
 #: In the folder of a finished row.
 RESULT = 'ablation_row.json'
 #: Of `train`: what no figure depends on, and what the config has already.
@@ -203,9 +201,7 @@ def _run_row(
     if file.is_file():
         return _finished(file, identity)
     resume = 'auto' if checkpoints_in(folder) else None
-    # mmengine keeps visualizers by name: a second one of that name would log into the first's file.
-    own = [f'visualizer.name=row_{next(_NUMBERS)}'] if settings.get('visualizer') else []
-    run = train(source, work_dir=folder, cfg_options=changes + own, resume=resume, **options)
+    run = train(source, work_dir=folder, cfg_options=changes, resume=resume, **options)
     count = sum(parameter.numel() for parameter in run.model.parameters()) / 1e6
     result = RowResult(
         row.label, changes, length, dict(row.paper), {'parameters': count, **run.metrics}, identity

@@ -17,6 +17,7 @@ import torch
 from mmengine.config import Config
 from mmengine.dist import is_main_process
 from mmengine.runner import Runner
+from mmengine.visualization import Visualizer
 from torch import nn
 
 from ..checkpoints import read as checkpoint
@@ -255,6 +256,7 @@ def _build_quietly(config: Config, model: nn.Module | None, channels_last: bool)
 
     All of it is in the log file in the work directory.
     """
+    _forget_visualizer(config)
     with contextlib.redirect_stdout(io.StringIO()):
         runner = _runner_type(model, channels_last).from_cfg(config)
         runner.optim_wrapper = runner.build_optim_wrapper(runner.optim_wrapper)
@@ -264,6 +266,14 @@ def _build_quietly(config: Config, model: nn.Module | None, channels_last: bool)
             # The log file has the line about the weights; the start report shows it to the user.
             handler.addFilter(lambda record: not record.getMessage().startswith(WEIGHTS_LINE))
     return runner
+
+
+def _forget_visualizer(config: Config) -> None:
+    """Let the run make its own: mmengine keeps them by name, with the folder of the first run."""
+    name = (config.get('visualizer') or {}).get('name')
+    earlier = Visualizer._instance_dict.pop(name, None)
+    if earlier is not None:
+        type(earlier)._instance_dict.pop(name, None)
 
 
 def _runner_type(given: nn.Module | None, channels_last: bool) -> type[Runner]:

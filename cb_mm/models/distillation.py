@@ -90,8 +90,9 @@ class Teacher:
     @torch.no_grad()
     def labels(self, images: Tensor) -> Tensor:
         """Return the class (B,) that the teacher sees in each image."""
-        model = self.model.to(images.device)
-        return model(images).argmax(dim=1)
+        if next(self.model.parameters()).device != images.device:  # not in every step
+            self.model.to(images.device)
+        return self.model(images).argmax(dim=1)
 
     def _build(self) -> nn.Module:
         settings = dict(self._settings)

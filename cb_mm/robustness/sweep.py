@@ -16,7 +16,12 @@ from typing import Any, TextIO
 
 import torch
 from mmengine.config import Config
-from mmengine.dist import broadcast_object_list, get_world_size, is_main_process
+from mmengine.dist import (
+    all_gather_object,
+    broadcast_object_list,
+    get_world_size,
+    is_main_process,
+)
 from mmengine.evaluator import BaseMetric
 
 from ..checkpoints.match import weights_digest
@@ -29,7 +34,7 @@ from ..corruption.frost_pictures import FrostPictures
 from ..engine.acceleration import compile_parts, use_channels_last
 from ..engine.failures import explained
 from ..engine.optim.precision import Precision, choose_precision
-from ..engine.processes import joined_processes
+from ..engine.processes import failing_together, joined_processes
 from ..engine.signals import Stopped, stop_on_signals
 from ..engine.training import check_data, prepare_config
 from ..errors import UserError
@@ -74,18 +79,24 @@ def sweep(options: SweepOptions, console: TextIO | None = None) -> Path | None:
     Raises:
         Stopped: a signal asked for the end; there is a report of what is finished.
     """
-    plan = _validate(options)
-    with joined_processes(plan.config):
+    jobs, precision = _validate(options)
+    with explaining_build_errors(options.name):
+        config = prepare_config(options, test_set=options.test_set)
+    with joined_processes(config):
         main = is_main_process()
+        with failing_together():
+            plan = _read(options, config, jobs, precision)
         with quiet_console(keep=main, console=console if main else None) as (log, _):
-            tester = _build(options, plan)
-            seed = options.seed or 0
-            identity = sweep_identity(plan.config, plan.checkpoint, tester, plan.jobs, seed)
-            if folder := _frost_folder(options, plan):
-                identity['frost_pictures'] = FrostPictures(folder).digest
-            for name, read in (('compare', plan.other), ('reference', plan.reference)):
-                if read is not None:
-                    check_comparable(identity, tester.dataset.metainfo, read, name)
+            with failing_together():
+                tester = _build(options, plan)
+                seed = options.seed or 0
+                identity = sweep_identity(plan.config, plan.checkpoint, tester, plan.jobs, seed)
+                if folder := _frost_folder(options, plan):
+                    identity['frost_pictures'] = FrostPictures(folder).digest
+                for name, read in (('compare', plan.other), ('reference', plan.reference)):
+                    if read is not None:
+                        check_comparable(identity, tester.dataset.metainfo, read, name)
+            _require_same(identity)
             out = Path(options.out or _default_folder(plan.config, options, identity))
             if main:
                 about = _about(plan.config, options, tester)
@@ -96,8 +107,21 @@ def sweep(options: SweepOptions, console: TextIO | None = None) -> Path | None:
     return out if main else None
 
 
-def _validate(options: SweepOptions) -> _Plan:
-    """Refuse what cannot be tested, before anything is built."""
+def _require_same(identity: Mapping[str, Any]) -> None:
+    """Refuse processes that would test something else: their disks may not be shared."""
+    first, *others = all_gather_object(identity)
+    for rank, one in enumerate(others, 1):
+        differing = [name for name in {**first, **one} if one.get(name) != first.get(name)]
+        if differing:
+            raise UserError(
+                f'process {rank} would test something else than process 0: {", ".join(differing)} '
+                'differ. Machines whose disks are not shared need the same checkpoint, config and '
+                'data.'
+            )
+
+
+def _validate(options: SweepOptions) -> tuple[list[Job], Precision | None]:
+    """Refuse what cannot be tested, before anything is read."""
     settings = AttackSettings(
         **{one.name: getattr(options, one.name) for one in fields(AttackSettings)}
     )
@@ -110,10 +134,8 @@ def _validate(options: SweepOptions) -> _Plan:
         settings,
     )
     jobs = plan_jobs(cells, options.repeats)
-    if options.frost_pictures is not None:
-        FrostPictures(options.frost_pictures)
-        if all(cell.name != 'frost' for cell in cells):
-            raise UserError('`frost_pictures` has no use: no frost is tested.')
+    if options.frost_pictures is not None and all(cell.name != 'frost' for cell in cells):
+        raise UserError('`frost_pictures` has no use: no frost is tested.')
     if options.limit is not None and options.limit < 1:
         raise UserError(f'`limit` {options.limit}: at least one image is needed.')
     if options.cache_mb < 0:
@@ -126,11 +148,18 @@ def _validate(options: SweepOptions) -> _Plan:
     precision = choose_precision(options.precision, options.amp)
     if not (math.isfinite(options.detect) and options.detect > 0):
         raise UserError(f'`detect` {options.detect:g}: a difference in points, above 0, is needed.')
+    return jobs, precision
+
+
+def _read(
+    options: SweepOptions, config: Config, jobs: list[Job], precision: Precision | None
+) -> _Plan:
+    """Refuse files that cannot be used, before anything is built; other machines have others."""
+    if options.frost_pictures is not None:
+        FrostPictures(options.frost_pictures)
     other = read_compared(options.compare) if options.compare else None
     reference = read_compared(options.reference, 'reference') if options.reference else None
     checkpoint = _weights(options)
-    with explaining_build_errors(options.name):
-        config = prepare_config(options, test_set=options.test_set)
     with explaining_build_errors(config):
         if options.checkpoint is not None and (options.model is None or options.normalization):
             set_normalization(

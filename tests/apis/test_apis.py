@@ -14,6 +14,7 @@ import timm
 import torch
 from mmengine.registry import MODELS, init_default_scope
 from mmengine.runner import Runner
+from mmengine.visualization import Visualizer
 from robustness_models import SmallModel
 from tool import main_of
 
@@ -71,16 +72,21 @@ def test_train_a_config(small, tmp_path, capfd):
 
 
 def test_train_a_built_model(small, tmp_path, capfd):
+    written = dict(name='own', vis_backends=[dict(type='LocalVisBackend')])
+    # As a first run in this process leaves behind.
+    Visualizer.get_instance(**copy.deepcopy(written), save_dir=str(tmp_path / 'first'))
     config = small.prepared()
+    config.visualizer = dict(type='Visualizer', **written)
     model = load_model(config, small.checkpoint)
     start = copy.deepcopy(model.state_dict())
     still = [*NO_WORKERS, 'optim_wrapper.optimizer.lr=0.0']
     capfd.readouterr()
-    run = train(config, model=model, work_dir=tmp_path, cfg_options=still)
+    run = train(config, model=model, work_dir=tmp_path / 'work', cfg_options=still)
     assert capfd.readouterr() == ('', '')
     assert run.model is model
     for name, parameter in model.named_parameters():
         assert torch.equal(parameter, start[name]), f'{name} was drawn again'
+    assert len(list(tmp_path.glob('work/*/vis_data/config.py'))) == 1
     with pytest.raises(UserError, match=r'^`init`: the model is built'):
         train(config, model=model, init='x.pth', work_dir=tmp_path / 'other')
 

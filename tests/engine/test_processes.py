@@ -187,3 +187,23 @@ def test_what_one_machine_lacks_is_told_by_all(disks, tmp_path):
     assert 'process 1 on ' in first.err
     assert 'process 1 on ' not in second.err
     assert first.err.split(': ', 2)[2] in second.err
+
+
+@pytest.mark.slow
+def test_a_test_on_machines_that_lack_or_have_something_else(disks, tmp_path):
+    """They would wait for each other for half an hour, or each test a model of its own."""
+    here = copies(disks, tmp_path)
+    checkpoint = here[0] / 'w' / 'iter_2.pth'
+    words = ('run.py', 'iter.pth', '--data-root', 'data', '--out', 'out')
+    shutil.copy(checkpoint, here[0] / 'iter.pth')
+    first, second = run_ranks('test.py', *words, cwd=here, after=a_minute())
+    assert (first.code, second.code) == (2, 2), first
+    assert 'process 1 on ' in first.err
+    assert 'iter.pth' in first.err
+    shutil.copy(disks[0] / 'w' / 'iter_4.pth', here[1] / 'iter.pth')
+    first, second = run_ranks('test.py', *words, cwd=here, after=a_minute())
+    assert (first.code, second.code) == (2, 2), first
+    for end in (first, second):
+        assert 'process 1 would test something else than process 0: ' in end.err
+        assert 'Traceback' not in end.err
+    assert not (here[0] / 'out' / 'results.json').exists()

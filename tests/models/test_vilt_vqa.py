@@ -85,6 +85,13 @@ def test_it_is_hugging_faces_model(folders):
     torch.testing.assert_close(loss, expected.loss)
 
 
+def test_the_shares_of_answers_stay_exact_under_autocast():
+    """In bfloat16, 0.3 would be 0.30078."""
+    scores = torch.zeros(2, 3, dtype=torch.bfloat16)
+    targets = build()._targets(batch()['data_samples'], scores)
+    assert torch.equal(targets, torch.tensor([[1.0, 0, 0], [0, 0.6, 0.3]]))
+
+
 @pytest.mark.parametrize('kind', KINDS)
 def test_configs(kind):
     model = build(kind, 'model.backbone.scale_init=0.5')

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from tool import REPO, config_file, main_of
@@ -25,7 +26,7 @@ def test_the_page_has_a_section_for_each_part(one_precision, tmp_path, monkeypat
     def broken(plan: parts.Plan) -> list[str]:
         raise ZeroDivisionError('planted')
 
-    monkeypatch.setitem(parts.PARTS, 'gpus', ('Two GPUs against one', broken))
+    monkeypatch.setitem(parts.PARTS, 'gpus', ('Two processes', broken))
     page = tmp_path / 'page.md'
     assert main_of('check_gpu.py')(['--out', str(page)]) == 1
     text = page.read_text()
@@ -39,10 +40,25 @@ def test_the_page_has_a_section_for_each_part(one_precision, tmp_path, monkeypat
     assert 'failed: gpus' in printed
 
 
-def test_one_gpu_or_none():
+@pytest.mark.slow
+def test_two_processes_train_as_one():
+    """With one batch; on a CPU all but the batch norms, which have half of it."""
+    report = check_gpu(parts=['gpus'])
+    assert report.failed == [], report.text
+    rows = re.findall(r'^\| (\d) \| ([\d.]+) \| ([\d.]+) \|', report.text, re.MULTILINE)
+    assert [step for step, _, _ in rows] == ['1', '2']
+    for _, one, two in rows:
+        assert float(two) == pytest.approx(float(one), rel=5e-3)
+
+
+def test_one_gpu(monkeypatch):
+    monkeypatch.setattr(parts.Plan, 'device', 'cuda')
     report = check_gpu(parts=['gpus'])
     assert 'Not run: it needs two GPUs.' in report.text
     assert report.failed == []
+
+
+def test_what_is_refused():
     assert main_of('check_gpu.py')(['--out', '/']) == 2
     with pytest.raises(UserError, match='`parts` all: there are steps'):
         check_gpu(parts=['all'])

@@ -44,8 +44,8 @@ def check_gpu(
 
     Args:
         parts: 'steps' (a training step of each recipe in each precision against the CPU),
-            'resume' (equal to the last bit), 'gpus' (two against one) and 'throughput' (against
-            mmseg's heads, beside the estimate).
+            'resume' (equal to the last bit), 'gpus' (two processes against one) and 'throughput'
+            (against mmseg's heads, beside the estimate).
         small: One small recipe on small images; by default where there is no GPU.
         verbose: Print progress.
 

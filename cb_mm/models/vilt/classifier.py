@@ -101,7 +101,9 @@ class ViltVQA(BaseModel):
         return samples
 
     def _targets(self, samples: Sequence[BaseDataElement], scores: Tensor) -> Tensor:
-        targets = torch.zeros_like(scores)
+        # Filled on the CPU, since a GPU would start a kernel for each answer; in float32 under any
+        # autocast type, in which 0.3 would be another number.
+        targets = torch.zeros(scores.shape, dtype=torch.promote_types(scores.dtype, torch.float32))
         for row, sample in enumerate(samples):
             if max(sample.answer_labels, default=0) >= self.head.num_classes:
                 raise UserError(
@@ -111,4 +113,4 @@ class ViltVQA(BaseModel):
                 )
             for label, score in zip(sample.answer_labels, sample.answer_scores, strict=True):
                 targets[row, label] = score
-        return targets
+        return targets.to(scores.device)
