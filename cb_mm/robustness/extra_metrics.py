@@ -30,11 +30,12 @@ def split_names(metrics: Any) -> tuple[list[str], Any]:
 
 def check_names(names: Iterable[str]) -> list[str]:
     """Return the names, each once; refuse unknown ones."""
+    names = list(dict.fromkeys(names))
     for name in names:
         if name not in EXTRA_METRICS:
             known = ', '.join(EXTRA_METRICS)
             raise UserError(f'`metrics`: {name!r} is not known; choose from {known}.')
-    return list(dict.fromkeys(names))
+    return names
 
 
 def with_extra_metrics(given: Sequence[Any], names: Iterable[str]) -> list[Any]:
