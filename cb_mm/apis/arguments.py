@@ -21,6 +21,7 @@ from ..errors import UserError
 _ACCEPTED: dict[Any, tuple[type, ...]] = {
     str: (str, torch.device),  # a device in place of its name
     Path: (str, os.PathLike),
+    bool: (Integral, np.bool_),  # 0 and 1 too, but not 'no', which would count as true
     int: (Integral,),
     float: (Real,),
     Config: (Config,),

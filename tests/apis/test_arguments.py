@@ -30,6 +30,10 @@ WRONG = [
         apis.evaluate_robustness, (CONFIG, 'x'), {'metrics': ['calibrationn']},
         "`metrics`: 'calibrationn' is not known",
     ),
+    (
+        apis.evaluate_robustness, (CONFIG, 'x'), {'attacks': ['pgd=4'], 'random_start': 'no'},
+        "`random_start` 'no': this is not of type bool.",
+    ),
     (apis.train, (CONFIG,), {'seed': 'x'}, "`seed` 'x': this is not of type int | None."),
     (apis.train, (CONFIG,), {'cfg_options': {'a': 1}}, '`cfg_options` dict: this is not of type'),
     (apis.attention_statistics, (CONFIG, 'x', 'y'), {'size': 64}, '`size` 64: this is not of type'),

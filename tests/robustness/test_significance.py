@@ -80,7 +80,11 @@ def test_numbers_that_are_known():
     assert needed_number(1.0, 1.0) == 10  # of textbooks: effect 1, power 0.8, paired
     assert needed_number(0.0, 1.0) == 2
     assert needed_number(1e-6, 1.0) == 2
-    # (1.96 + 0.84)² = 7.849 times the squared ratio, where t and normal agree
-    assert needed_number(100.0, 1.0) == 78489
+    # Of statsmodels' TTestPower.solve_power, rounded up.
+    assert needed_number(10.0, 1.0) == 787
+    assert needed_number(20.0, 1.0) == 3142
+    assert needed_number(100.0, 1.0) == 78491
+    # (1.96 + 0.84)² = 7.8489 times the squared ratio, where t and normal agree
+    assert needed_number(1e4, 1.0) == 784887974
     with pytest.raises(ValueError, match='above 0'):
         needed_number(1.0, 0.0)
