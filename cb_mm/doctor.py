@@ -217,6 +217,13 @@ def diagnose() -> Diagnosis:
     family, problems = examine(
         installed, str(torch_pin.specifier) if torch_pin else None, _import_errors(installed)
     )
+    unusable = sys.modules[__package__].__dict__.get('_failure')
+    if unusable and not problems:  # all is installed, and yet the package could not register
+        cause = str(unusable.__cause__ or unusable).splitlines()[0]
+        parts = families_found(installed)[family]
+        again = ' '.join(f'{name}=={version}' for name, version in parts.items())
+        fix = f'pip install --force-reinstall --no-deps {again}'
+        problems = [Problem(f'cb_mm cannot be used: {cause}', fix)]
     shown = [*NEEDED, 'opencv-python', 'opencv-python-headless']
     shown += [name for parts in families_found(installed).values() for name in parts]
     return Diagnosis(

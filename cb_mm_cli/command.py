@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import sys
+import warnings
 from importlib import metadata
 
 from . import options
@@ -62,8 +63,16 @@ def main(argv: list[str] | None = None) -> int:
         print(f'error: cb-mm has no command "{name}".{hint}', file=sys.stderr)
         return 2
     options.called_as_command = True
+    # Where cb_mm cannot be used, importing it warns; here the reason is the error, said once.
+    warnings.filterwarnings('ignore', 'cb_mm cannot be used here', RuntimeWarning)
     try:
         return importlib.import_module(f'.{COMMANDS[name][0]}', __package__).main(rest)
+    except Exception:
+        unusable = getattr(sys.modules.get('cb_mm'), '_failure', None)
+        if unusable is None:
+            raise
+        print(f'error: {unusable}', file=sys.stderr)
+        return 2
     finally:
         options.called_as_command = False
 

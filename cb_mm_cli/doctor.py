@@ -25,6 +25,6 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> int:
     """Print the report; 0 when everything fits, 1 when something must be fixed."""
     args = parse(argv)
-    from cb_mm import doctor
+    from cb_mm.doctor import report  # "from cb_mm import" fails where cb_mm cannot be used
 
-    return doctor.report(as_json=args.json)
+    return report(as_json=args.json)

@@ -16,7 +16,7 @@ _NUMBER = (float, None)
 #: All that a comparison reads.
 _METRIC = {'n': int, 'mean': _NUMBER, 'std': _NUMBER, 'low': _NUMBER, 'high': _NUMBER,
            'values': ListOf(_NUMBER)}  # fmt: skip
-#: Of a metric, where there is one; a model card shows it.
+#: Of a metric, where there is one; the report and a model card show it.
 _OVER_IMAGES = {'low': float, 'high': float}
 _CELL = {'key': str, 'title': str, 'corruption': str, 'severity': (int, None), 'random': bool,
          'n': int, 'repeats': ListOf(int), 'metrics': MapOf(_METRIC),
@@ -89,6 +89,10 @@ def read_compared(path: str | Path, option: str = 'compare') -> dict[str, Any]:
     settings = results['identity'].get('attack_settings')  # only where there are such attacks
     if mismatch(settings, _ATTACKS) is None:
         compared['identity']['attack_settings'] = _only(settings, _ATTACKS)
+    for kept, cell in zip(compared['cells'], results['cells'], strict=True):
+        for name, metric in cell['metrics'].items():
+            if metric.get('over_images') is not None:
+                kept['metrics'][name]['over_images'] = _only(metric['over_images'], _OVER_IMAGES)
     return compared
 
 

@@ -143,6 +143,26 @@ def test_the_doctor_starts_where_nothing_else_does(tmp_path, missing):
     assert 'Traceback' not in done.stderr
 
 
+@pytest.mark.parametrize('missing', ['mmengine', 'torchvision'])
+def test_the_command_where_cb_mm_cannot_be_used(tmp_path, missing):
+    """The doctor says what is wrong; every other command ends with the reason, and no traceback."""
+    run = (
+        'from cb_mm_cli.command import main\n'
+        'assert main(["doctor"]) == 1\n'
+        'for words in (["train", "demo_upernet_vit_ti_cb"], ["test", "a.py", "a.pth"]):\n'
+        '    assert main(words) == 2, words\n'
+    )
+    done = without(missing, then=run, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert 'problem: ' in done.stdout
+    assert 'fits' not in done.stdout.splitlines()
+    assert done.stdout.startswith('cb_mm ')
+    assert 'Traceback' not in done.stderr
+    assert 'Warning' not in done.stderr
+    assert done.stderr.count('error: cb_mm cannot be used here: ') == 2
+    assert done.stderr.count('python -m cb_mm.doctor') == 2
+
+
 def test_opencv_needs_no_screen():
     """The cv2 that is really loaded must not be the twin that wants libGL."""
     lines = cv2.getBuildInformation().splitlines()

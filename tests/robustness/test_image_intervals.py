@@ -16,6 +16,7 @@ from cb_mm.robustness.image_intervals import (
 )
 from cb_mm.robustness.image_scores import ImageScores, read_image_scores, write_image_scores
 from cb_mm.robustness.metrics import Scores
+from cb_mm.robustness.page import _cell
 from cb_mm.robustness.paired_images import add_paired_intervals
 from cb_mm.robustness.report import summarize_records
 from cb_mm.robustness.results_file import read_compared
@@ -116,6 +117,13 @@ def test_even_the_clean_row_of_a_comparison_has_one(tmp_path):
     found = clean['over_images']
     np.testing.assert_allclose((found['low'], found['high']), expected)
     assert found['clear']
+    theirs = numpy_loop(lambda d: mean_iou(worse[d], UNION[d]), 40, 1000, 0)
+    kept = other['cells'][0]['metrics']['mIoU']['over_images']
+    np.testing.assert_allclose((kept['low'], kept['high']), theirs)
+    assert (
+        _cell(results['cells'][0], results, other, [])['figures']['mIoU']['other']['imagesLow']
+        == kept['low']
+    ), 'the page of two models draws both'
     single = results['cells'][0]['metrics']['mIoU']['over_images']
     assert found['high'] - found['low'] < (single['high'] - single['low']) / 2, 'pairs help'
     assert noisy['over_images']['low'] < noisy['difference']['mean'] < noisy['over_images']['high']
