@@ -6,6 +6,7 @@ import argparse
 import io
 import json
 import os
+import struct
 import subprocess
 import sys
 import zipfile
@@ -151,6 +152,27 @@ def test_zip64(tmp_path):
     assert read_checkpoint(file)['w'].tolist() == [0, 1, 2, 3]
     file.write_bytes(file.read_bytes() + b'\0')
     with pytest.raises(UserError, match='bytes behind its end'):
+        read_checkpoint(file)
+
+
+def test_more_parts_than_any_weights_have(tmp_path):
+    """Python keeps ten times as much about an empty part as the part itself takes."""
+    parts, directory, number = bytearray(), bytearray(), 200_001
+    for part in range(number):
+        common = struct.pack('<5H3L2H', 20, 0, 0, 0, 33, 0, 0, 0, 6, 0)
+        entry = struct.pack('<3H2L', 0, 0, 0, 0, len(parts))
+        directory += b'PK\x01\x02\x14\0' + common + entry + b'%06x' % part
+        parts += b'PK\x03\x04' + common + b'%06x' % part
+    place, length = len(parts), len(directory)
+    record = struct.pack('<Q2H2L4Q', 44, 45, 45, 0, 0, number, number, length, place)
+    locator = struct.pack('<LQL', 0, place + length, 1)
+    end = struct.pack('<4H2LH', 0, 0, 0xFFFF, 0xFFFF, length, place, 0)
+    file = tmp_path / 'a.pth'
+    file.write_bytes(
+        parts + directory + b'PK\x06\x06' + record + b'PK\x06\x07' + locator + b'PK\x05\x06' + end
+    )
+    assert len(zipfile.ZipFile(file).namelist()) == number
+    with pytest.raises(UserError, match='200,001 parts'):
         read_checkpoint(file)
 
 
