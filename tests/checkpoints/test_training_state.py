@@ -9,7 +9,7 @@ from mmengine.runner import Runner
 
 from cb_mm.checkpoints.read import read_checkpoint
 from cb_mm.checkpoints.training_state import require_resumable
-from cb_mm.engine.hooks import CheckpointMatchHook, StartReportHook
+from cb_mm.engine.hooks import CheckpointMatchHook, StartReportHook, StopOnSignalHook
 from cb_mm.engine.resume import last_whole_checkpoint
 from cb_mm.errors import UserError
 
@@ -32,7 +32,7 @@ def run(
         default_hooks=dict(
             checkpoint=dict(type='SafeCheckpointHook', by_epoch=False, interval=2)
         ),
-        custom_hooks=[CheckpointMatchHook(), StartReportHook()],
+        custom_hooks=[CheckpointMatchHook(), StartReportHook(), StopOnSignalHook()],
         resume=resume and load_from is not None,
         load_from=load_from,
         log_level='ERROR',
@@ -168,3 +168,15 @@ def test_states_of_no_run(trained, part, value, tmp_path, capsys):
 def test_weights_alone_are_no_run():
     with pytest.raises(UserError, match=r'not a checkpoint of a training run.*`init`'):
         require_resumable({'state_dict': {}}, 'a.pth')
+
+
+@pytest.mark.parametrize(
+    'place', [5, 'ab', [1], [1, 0], [-1, 2], [3, 2], ['a', 'b'], torch.ones(2), {'a': 1, 'b': 2}]
+)
+def test_an_odd_place_in_the_epoch_is_not_followed(place, trained, tmp_path):
+    content = read_checkpoint(trained)
+    content['message_hub']['runtime_info']['place_in_epoch'] = place
+    content['message_hub']['resumed_keys']['place_in_epoch'] = True
+    torch.save(content, tmp_path / 'odd.pth')
+    run(tmp_path / 'w', f'place {place}', 4, str(tmp_path / 'odd.pth'))
+    assert read_checkpoint(tmp_path / 'w' / 'iter_4.pth')['meta']['iter'] == 4
