@@ -232,6 +232,7 @@ PLAIN = {'dtype': 'F32', 'shape': [4], 'data_offsets': [0, 16]}
         safetensors({'a': PLAIN, 'b': PLAIN}),  # one memory twice
         safetensors({'a': {**PLAIN, 'shape': [1 << 40], 'data_offsets': [0, 1 << 42]}}),
         safetensors({'a': {**PLAIN, 'shape': [-4]}}),
+        safetensors({'a': {**PLAIN, 'shape': [4] + [1] * 99}}),
         safetensors({'a': {**PLAIN, 'shape': [3]}}),
         safetensors({'a': {**PLAIN, 'data_offsets': [16, 0]}}),
         safetensors({'a': PLAIN}, bytes(99)),
@@ -241,8 +242,8 @@ PLAIN = {'dtype': 'F32', 'shape': [4], 'data_offsets': [0, 16]}
         safetensors({'__metadata__': {SAFETENSORS_META: 'NaN'}, 'a': PLAIN}),
         safetensors({'__metadata__': {SAFETENSORS_META: f'[{"{}," * 4_000_000}1]'}, 'a': PLAIN}),
     ],
-    ids=['shared', 'beyond', 'negative', 'other size', 'backwards', 'bytes behind', 'deep',
-         'long header', 'deep record', 'record that is none', 'long record'],
+    ids=['shared', 'beyond', 'negative', 'many axes', 'other size', 'backwards', 'bytes behind',
+         'deep', 'long header', 'deep record', 'record that is none', 'long record'],
 )  # fmt: skip
 def test_hostile_safetensors(data, tmp_path):
     (tmp_path / 'a.safetensors').write_bytes(data)
