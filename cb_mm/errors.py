@@ -5,12 +5,14 @@ from __future__ import annotations
 import difflib
 import errno
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable
 
 #: With this variable set, a tool also prints where in the program an error arose.
 SHOW_TRACEBACK = 'CB_MM_TRACEBACK'
+_CONTROL = re.compile(r'[\x00-\x09\x0b-\x1f\x7f-\x9f]')
 #: Errors of a disk or folder that cannot take a file.
 _CANNOT_WRITE = {
     errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EIO,
@@ -62,7 +64,8 @@ def exit_code(job: Callable[[], object], reword: Callable[[str], str] = _as_it_i
             raise
         if os.environ.get(SHOW_TRACEBACK):
             traceback.print_exc()
-        print(f'error: {reword(message)}', file=sys.stderr)
+        # A name in a file may have codes that a terminal would obey.
+        print(f'error: {_CONTROL.sub("?", reword(message))}', file=sys.stderr)
         return 2
     finally:
         _reword = before

@@ -268,6 +268,11 @@ def values() -> dict[str, bytes]:
         'many sets': b'](' + b'\x8f' * 4_000_000 + b'e',
         'one tensor very often': b'](' + tensor() + b'q\x07' + b'h\x07' * 500_000 + b'e',
         **copies(),
+        'counter of pairs that double': call('collections.Counter', plain({})) + b'(' + plain('x')
+        + plain((1,)) + b'q\x07' + b'h\x07\x86q\x07' * 60 + b'u',
+        'axes by the thousand': b'](' + name('torch._utils._rebuild_parameter') + b'q\x07'
+        + many(tensor(size=(0,) + (1,) * 62, stride=(1,) * 63), plain(True), plain(None))
+        + b'q\x08R' + b'h\x07h\x08R' * 660_000 + b'e',
         'doubling': plain([1]) + b'q\x07' + b'h\x07h\x07\x86q\x07' * 60,
     }  # fmt: skip
     for gadget in (

@@ -24,6 +24,8 @@ _LOCAL, _DIRECTORY_END = b'PK\x03\x04', b'PK\x05\x06'
 _DIRECTORY_END64, _LOCATOR64 = b'PK\x06\x06', b'PK\x06\x07'
 _OLD_MAGIC, _OLD_PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
 _CHUNK = 1 << 20
+#: Parts of an archive, each a tensor; Python keeps some hundred bytes about a part.
+_MOST_PARTS = 200_000
 
 
 def read_archive(file: Path | BinaryIO) -> Any:
@@ -109,6 +111,8 @@ def require_one_directory(stream: BinaryIO, size: int) -> None:
         directory_end = size - 98
         if at != directory_end or record_size != 44:
             raise Refused('has a directory that is not where its end says')
+    if entries > _MOST_PARTS:
+        raise Refused(f'has {entries:,} parts, more than any weights')
     if disk or of_directory or comment or here != entries or start + length != directory_end:
         raise Refused('has a directory that is not where its end says')
     stream.seek(start)

@@ -14,12 +14,14 @@ import torch
 
 from .plain_pickle import Name, Refused
 
+#: Of a tensor or an array; numpy 1 has no more.
+MOST_AXES = 32
 _NUMPY_CODES = re.compile(r'b1|[iu][1248]|f[248]|c8|c16|[US][1-9]\d{0,4}')
 
 
 def integers(values: Any) -> tuple[int, ...]:
     """Return sizes, strides or offsets that a machine can have."""
-    if type(values) not in (tuple, list, torch.Size) or len(values) > 64:
+    if type(values) not in (tuple, list, torch.Size) or len(values) > MOST_AXES:
         raise Refused('is damaged: a tensor has an impossible size')
     if any(type(n) is not int or not 0 <= n < 1 << 48 for n in values):
         raise Refused('is damaged: a tensor has an impossible size')
@@ -67,7 +69,6 @@ def fill_array(array: np.ndarray, state: Any) -> None:
     if (
         not isinstance(dtype, np.dtype)
         or type(data) is not bytes
-        or len(shape) > 32
         or math.prod(shape) * dtype.itemsize != len(data)
         or math.prod(max(n, 1) for n in shape) > 1 << 48
     ):

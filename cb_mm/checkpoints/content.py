@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from mmengine.logging import HistoryBuffer
 
+from .arrays import MOST_AXES
 from .parts import DTYPES
 from .plain_pickle import Foreign, Name, Refused
 
@@ -101,6 +102,8 @@ def _require_usable(tensor: torch.Tensor) -> None:
         raise Refused('holds a meta tensor, which has a size but no numbers')
     if tensor.layout != torch.strided or tensor.is_nested:
         raise Refused('holds a sparse tensor. Save its to_dense() instead')
+    if tensor.dim() > MOST_AXES:  # torch's functions take up to 64
+        raise Refused(f'holds a tensor of {tensor.dim()} axes')
     if tensor.is_quantized:
         raise Refused('holds a quantized tensor. Save its dequantize() instead')
     if str(tensor.dtype) not in _KINDS:

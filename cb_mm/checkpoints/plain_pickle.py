@@ -164,7 +164,10 @@ def _set_item(machine: _Machine, _: Any) -> None:
 def _set_items(machine: _Machine, _: Any) -> None:
     items = machine.since_mark()
     require_keys(items[::2])
-    machine.last(dict, OrderedDict, Counter).update(zip(items[::2], items[1::2], strict=True))
+    container = machine.last(dict, OrderedDict, Counter)
+    # Not by update(): Counter's counts the pairs, and so hashes values of the file's choice.
+    for key, value in zip(items[::2], items[1::2], strict=True):
+        container[key] = value
 
 
 def _tuple(count: int) -> Callable[[_Machine, Any], None]:

@@ -89,13 +89,13 @@ def _settings(node: ast.expr) -> MeanAndStd | None:
     for word in node.keywords:
         try:
             given[word.arg] = ast.literal_eval(word.value)
-        except ValueError:
+        except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
             continue
     if given.get('to_rgb') is not True:
         return None
     try:
         mean, std = ([float(value) for value in given[part]] for part in ('mean', 'std'))
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         return None
     return _rounded(mean, std) if len(mean) == len(std) == 3 else None
 

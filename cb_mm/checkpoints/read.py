@@ -21,6 +21,7 @@ from .archive import read_archive
 from .content import require_plain
 from .downloads import is_address
 from .plain_pickle import Foreign, Refused
+from .record_shape import require_sound_record
 
 #: In the header of a .safetensors file: the ``meta`` of a checkpoint, as JSON.
 SAFETENSORS_META = 'cb_mm_meta'
@@ -110,6 +111,7 @@ def read_checkpoint(path: str | Path, trust: bool = False) -> dict[str, Any]:
         else:
             content = _without_config(read_archive(file))
         require_plain(content)
+        require_sound_record(content)
     except UserError:
         raise
     except Exception as error:  # a broken file raises a dozen types
@@ -183,6 +185,7 @@ def read_stream(stream: BinaryIO) -> Any:
     try:
         content = _without_config(read_archive(stream))
         require_plain(content)
+        require_sound_record(content)
     except Exception as error:  # a broken file raises a dozen types
         raise UserError(f'the fetched checkpoint {_explain(error)}') from error
     return content

@@ -14,19 +14,32 @@ from typing import Any
 from torch.optim import Optimizer
 
 from ..errors import UserError
+from .training_state import alike
 
 #: Where a schedule stands, in contrast to what it is; what follows from the optimizer and the end.
 _PROGRESS = {
     'last_step', 'base_values', 'verbose', 'best', 'num_bad_epochs', 'cooldown_counter',
     'total_iters',
 }  # fmt: skip
+#: One number for each group of the optimizer.
+_OF_GROUPS = ('base_values', '_last_value')
 
 
 def require_schedule_fit(schedulers: Any, saved: Any, file: str | Path) -> None:
     """Refuse the state of another number of schedules, or of schedules of other kinds."""
-    own = [_settings(one.state_dict()) for one in _flat(schedulers)]
+    states = [one.state_dict() for one in _flat(schedulers)]
+    own = [_settings(one) for one in states]
     theirs = [_settings(one) for one in _flat(saved)]
     if list(map(sorted, own)) == list(map(sorted, theirs)):
+        for state, other in zip(states, _flat(saved), strict=True):
+            odd = [key for key in state if key in other and not _fits(key, state[key], other[key])]
+            if odd or state.get('param_name') != other.get('param_name'):
+                name = odd[0] if odd else 'param_name'
+                raise UserError(
+                    f'checkpoint {file}: the {name} of its schedule (param_scheduler) is not like '
+                    'that of the config. Resume with the config of the checkpoint or, for its '
+                    f'weights only, pass `init` {file}.'
+                )
         return
     different = f'has {len(theirs)} parts, that of the config {len(own)}'
     if len(own) == len(theirs):
@@ -35,6 +48,12 @@ def require_schedule_fit(schedulers: Any, saved: Any, file: str | Path) -> None:
         f'checkpoint {file}: its schedule (param_scheduler) {different}. Resume with the config of '
         f'the checkpoint or, for its weights only, pass `init` {file}.'
     )
+
+
+def _fits(key: str, own: Any, saved: Any) -> bool:
+    if isinstance(own, (list, tuple)) and key not in _OF_GROUPS:  # periods may be more or fewer
+        return isinstance(saved, (list, tuple))
+    return alike(own, saved)
 
 
 def kept_settings(

@@ -22,6 +22,11 @@ _PER_WEIGHT = (
 )  # fmt: skip
 
 
+#: Settings of torch's optimizers without which they stop in the first step.
+_SETTINGS = ('lr', 'betas', 'eps', 'momentum', 'weight_decay')
+_NUMBERS = (int, float, np.number)
+
+
 def require_resumable(content: Mapping[str, Any], file: str | Path) -> None:
     """Refuse a checkpoint without the state of a run, or with one that cannot be of a run."""
     lacking = [key for key in ('meta', 'state_dict', 'message_hub') if key not in content]
@@ -31,7 +36,8 @@ def require_resumable(content: Mapping[str, Any], file: str | Path) -> None:
             f'{", ".join(lacking)}). For weights to start from, pass `init` {file}.'
         )
     meta, hub = content['meta'], content['message_hub']
-    schedulers = content.get('param_schedulers') or []
+    schedulers = content.get('param_schedulers')
+    schedulers = [] if schedulers is None else schedulers
     sound = {
         'state_dict': isinstance(content['state_dict'], dict),
         'meta': isinstance(meta, dict)
@@ -41,7 +47,8 @@ def require_resumable(content: Mapping[str, Any], file: str | Path) -> None:
         and all(
             isinstance(hub.get(key), dict) and all(isinstance(name, str) for name in hub[key])
             for key in ('log_scalars', 'runtime_info', 'resumed_keys')
-        ),
+        )
+        and all(isinstance(known, bool) for known in hub['resumed_keys'].values()),
         'optimizer': isinstance(content.get('optimizer', {}), dict),
         'param_schedulers': _are_schedulers(schedulers)
         or (isinstance(schedulers, dict) and all(map(_are_schedulers, schedulers.values()))),
@@ -63,7 +70,7 @@ def _are_schedulers(value: Any) -> bool:
         isinstance(state, dict)
         and 'optimizer' not in state
         # A scheduler that has not begun, behind a warm-up, is at step -1.
-        and (state.get('last_step') == -1 or _is_count(state.get('last_step')))
+        and (_is_count(step := state.get('last_step')) or (type(step) is int and step == -1))
         for state in value
     )
 
@@ -88,13 +95,23 @@ def require_optimizer_fit(optimizer: Optimizer, saved: Any, file: str | Path) ->
         odd = [
             key
             for key, value in group.items()
-            if key != 'params' and key in theirs and not _alike(value, theirs[key])
+            if key != 'params' and key in theirs and not alike(value, theirs[key])
         ]
-        if odd or 'lr' not in theirs:
-            name = odd[0] if odd else 'lr'
-            raise UserError(f'checkpoint {file}: the {name} of its optimizer is not a number.')
+        lacking = [key for key in _SETTINGS if key in group and key not in theirs]
+        if odd or lacking:
+            name = (odd or lacking)[0]
+            raise UserError(
+                f'checkpoint {file}: the {name} of its optimizer cannot be of this one.'
+            )
         for parameter, index in zip(group['params'], theirs['params'], strict=True):
-            _require_state(parameter, states.get(index, {}), file)
+            state = states.get(index, {})
+            _require_state(parameter, state, file)
+            if state and isinstance(optimizer, (torch.optim.Adam, torch.optim.AdamW)):
+                moments = ('step', 'exp_avg', 'exp_avg_sq')
+                more = ('max_exp_avg_sq',) if theirs.get('amsgrad') else ()
+                for key in (*moments, *more):
+                    if state.get(key) is None:
+                        raise UserError(f'checkpoint {file}: its optimizer has no {key}.')
 
 
 def _members(group: Any) -> list[Any]:
@@ -104,20 +121,31 @@ def _members(group: Any) -> list[Any]:
     return []
 
 
-def _alike(own: Any, saved: Any) -> bool:
+def alike(own: Any, saved: Any) -> bool:
+    """Return whether a saved setting can stand in the place of our own: a number for a number."""
     if isinstance(own, (tuple, list)):
         return (
             isinstance(saved, (tuple, list))
             and len(saved) == len(own)
-            and all(map(_alike, own, saved))
+            and all(map(alike, own, saved))
         )
-    numbers = (int, float, np.number)
-    return not isinstance(own, numbers) or isinstance(own, bool) or isinstance(saved, numbers)
+    if own is None or isinstance(own, bool):
+        return saved is None or isinstance(saved, (bool, int, float))
+    for kinds in (_NUMBERS, (str,)):
+        if isinstance(own, kinds):
+            return isinstance(saved, kinds)
+    return True
 
 
 def _require_state(parameter: torch.Tensor, state: Any, file: str | Path) -> None:
     if not isinstance(state, dict):
         raise UserError(f'checkpoint {file}: the state of its optimizer is damaged.')
+    step = state.get('step', 0)
+    is_number = isinstance(step, _NUMBERS) or (
+        isinstance(step, torch.Tensor) and step.numel() == 1 and not step.is_complex()
+    )
+    if not is_number or not step >= 0:
+        raise UserError(f'checkpoint {file}: the step of its optimizer is not a number.')
     for key in _PER_WEIGHT:
         value = state.get(key)
         if value is None:

@@ -41,7 +41,9 @@ def figure_text(text: object) -> str:
 
 def markdown_text(text: object) -> str:
     """Escape for a paragraph or a table cell in Markdown."""
-    line = re.sub(r'([\\`|*\[\]])', r'\\\1', one_line(text))
+    line = re.sub(r'([\\`|*\[\]$~])', r'\\\1', one_line(text))
+    # An underscore within a word has no effect.
+    line = re.sub(r'(?<!\w)_+|_+(?!\w)', lambda found: r'\_' * len(found[0]), line)
     return line.replace('&', '&amp;').replace('<', '&lt;')
 
 

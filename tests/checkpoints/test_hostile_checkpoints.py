@@ -6,6 +6,7 @@ import argparse
 import io
 import json
 import os
+import struct
 import subprocess
 import sys
 import zipfile
@@ -154,6 +155,27 @@ def test_zip64(tmp_path):
         read_checkpoint(file)
 
 
+def test_more_parts_than_any_weights_have(tmp_path):
+    """Python keeps ten times as much about an empty part as the part itself takes."""
+    parts, directory, number = bytearray(), bytearray(), 200_001
+    for part in range(number):
+        common = struct.pack('<5H3L2H', 20, 0, 0, 0, 33, 0, 0, 0, 6, 0)
+        entry = struct.pack('<3H2L', 0, 0, 0, 0, len(parts))
+        directory += b'PK\x01\x02\x14\0' + common + entry + b'%06x' % part
+        parts += b'PK\x03\x04' + common + b'%06x' % part
+    place, length = len(parts), len(directory)
+    record = struct.pack('<Q2H2L4Q', 44, 45, 45, 0, 0, number, number, length, place)
+    locator = struct.pack('<LQL', 0, place + length, 1)
+    end = struct.pack('<4H2LH', 0, 0, 0xFFFF, 0xFFFF, length, place, 0)
+    file = tmp_path / 'a.pth'
+    file.write_bytes(
+        parts + directory + b'PK\x06\x06' + record + b'PK\x06\x07' + locator + b'PK\x05\x06' + end
+    )
+    assert len(zipfile.ZipFile(file).namelist()) == number
+    with pytest.raises(UserError, match='200,001 parts'):
+        read_checkpoint(file)
+
+
 @pytest.mark.parametrize(
     ('tensor', 'message'),
     [
@@ -210,6 +232,7 @@ PLAIN = {'dtype': 'F32', 'shape': [4], 'data_offsets': [0, 16]}
         safetensors({'a': PLAIN, 'b': PLAIN}),  # one memory twice
         safetensors({'a': {**PLAIN, 'shape': [1 << 40], 'data_offsets': [0, 1 << 42]}}),
         safetensors({'a': {**PLAIN, 'shape': [-4]}}),
+        safetensors({'a': {**PLAIN, 'shape': [4] + [1] * 99}}),
         safetensors({'a': {**PLAIN, 'shape': [3]}}),
         safetensors({'a': {**PLAIN, 'data_offsets': [16, 0]}}),
         safetensors({'a': PLAIN}, bytes(99)),
@@ -219,8 +242,8 @@ PLAIN = {'dtype': 'F32', 'shape': [4], 'data_offsets': [0, 16]}
         safetensors({'__metadata__': {SAFETENSORS_META: 'NaN'}, 'a': PLAIN}),
         safetensors({'__metadata__': {SAFETENSORS_META: f'[{"{}," * 4_000_000}1]'}, 'a': PLAIN}),
     ],
-    ids=['shared', 'beyond', 'negative', 'other size', 'backwards', 'bytes behind', 'deep',
-         'long header', 'deep record', 'record that is none', 'long record'],
+    ids=['shared', 'beyond', 'negative', 'many axes', 'other size', 'backwards', 'bytes behind',
+         'deep', 'long header', 'deep record', 'record that is none', 'long record'],
 )  # fmt: skip
 def test_hostile_safetensors(data, tmp_path):
     (tmp_path / 'a.safetensors').write_bytes(data)

@@ -668,3 +668,27 @@ def test_an_old_checkpoint_is_resumed_and_gets_the_whole_record(old, scenes, tmp
     words[words.index(old[1])] = tmp_path / 'work' / f'iter_{ALL}.pth'
     words[words.index(tmp_path / 'work')] = tmp_path / 'other'
     assert main_of('train.py')([str(word) for word in words]) == 2
+
+
+ODD = [
+    5, -1, 2.5, True, 'a\nb', '\x1b[31m', 'x' * 5000, [1, 'a'], [[1], [2]], [None], {'a': 1},
+    [float('nan')], 1 + 2j, slice(1, 2), torch.ones(2, 2), np.arange(3), [torch.ones(2)],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    'part', ['broadcast', 'layers', 'position', 'mean', 'std', 'channel_order', 'settings']
+)
+def test_a_record_of_any_shape_is_one_line(part, trained, tmp_path):
+    """Anyone can have written it: it is refused, whether as damaged or as another model's."""
+    content = torch.load(trained, weights_only=True)
+    file = tmp_path / 'odd.pth'
+    for value in ODD:
+        if part == 'settings':
+            value = content['meta'][KEY]['settings'] | {'backbone.blocks.*.type': [value]}
+        record = {**content['meta'][KEY], part: value}
+        torch.save({**content, 'meta': {KEY: record}}, file)
+        with pytest.raises(UserError, match=r'odd\.pth') as caught:
+            load_model(config_with(), file)
+        assert str(caught.value).isprintable(), value
+        assert len(str(caught.value)) < 3000

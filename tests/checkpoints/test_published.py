@@ -233,6 +233,9 @@ def test_the_record_of_a_training_by_mmpretrain():
         RECORD.format(127.5, True)
         + f'\nmodel = dict({RECORD.format(1, True).replace(" = ", "=")})',
         'data_preprocessor = dict(mean=1, std=2, to_rgb=True)',
+        RECORD.format('{[]: 1}', True),
+        RECORD.format('9' * 400, True),
+        RECORD.format(f'{"-" * 5000}1', True),
         'data_preprocessor = "(" (',
         '',
     ):

@@ -9,7 +9,7 @@ from mmengine.runner import Runner
 
 from cb_mm.checkpoints.read import read_checkpoint
 from cb_mm.checkpoints.training_state import require_resumable
-from cb_mm.engine.hooks import CheckpointMatchHook, StartReportHook
+from cb_mm.engine.hooks import CheckpointMatchHook, StartReportHook, StopOnSignalHook
 from cb_mm.engine.resume import last_whole_checkpoint
 from cb_mm.errors import UserError
 
@@ -32,7 +32,7 @@ def run(
         default_hooks=dict(
             checkpoint=dict(type='SafeCheckpointHook', by_epoch=False, interval=2)
         ),
-        custom_hooks=[CheckpointMatchHook(), StartReportHook()],
+        custom_hooks=[CheckpointMatchHook(), StartReportHook(), StopOnSignalHook()],
         resume=resume and load_from is not None,
         load_from=load_from,
         log_level='ERROR',
@@ -89,9 +89,44 @@ def other_schedule(content: dict) -> None:
     state['factor'] = 0.5
 
 
+def second_moment_missing(content: dict) -> None:
+    del content['optimizer']['state'][0]['exp_avg_sq']
+
+
+def steps_of_four(content: dict) -> None:
+    content['optimizer']['state'][0]['step'] = torch.ones(4)
+
+
+def steps_below_zero(content: dict) -> None:
+    content['optimizer']['state'][0]['step'] = -1
+
+
+def flag_of_numbers(content: dict) -> None:
+    content['optimizer']['param_groups'][0]['fused'] = torch.ones(3)
+
+
+def no_decay(content: dict) -> None:
+    del content['optimizer']['param_groups'][0]['weight_decay']
+
+
+def end_of_text(content: dict) -> None:
+    content['param_schedulers'][0]['end'] = 'late'
+
+
+def schedule_of_another_setting(content: dict) -> None:
+    content['param_schedulers'][0]['param_name'] = 'temperature'
+
+
 @pytest.mark.parametrize(
     ('change', 'message'),
     [
+        (second_moment_missing, 'its optimizer has no exp_avg_sq'),
+        (steps_below_zero, 'the step of its optimizer is not a number'),
+        (steps_of_four, 'the step of its optimizer is not a number'),
+        (flag_of_numbers, 'fused of its optimizer'),
+        (no_decay, 'weight_decay of its optimizer'),
+        (end_of_text, 'the end of its schedule'),
+        (schedule_of_another_setting, 'the param_name of its schedule'),
         (other_moments, r'exp_avg of its optimizer is \[7, 7\] for a parameter that is \[1, 4\]'),
         (number_as_moment, 'exp_avg_sq of its optimizer is str'),
         (other_parameters, '3 parameters in 1 groups, that of the config 2 in 1'),
@@ -154,6 +189,9 @@ def test_the_report_says_what_comes_from_the_checkpoint(
         ('param_schedulers', [5]),
         ('param_schedulers', [{'last_step': 2, 'optimizer': 5}]),
         ('param_schedulers', [{'last_step': 'x'}]),
+        ('param_schedulers', [{'last_step': torch.ones(2)}]),
+        ('param_schedulers', torch.ones(2)),
+        ('message_hub', {'log_scalars': {}, 'runtime_info': {}, 'resumed_keys': {'iter': 5}}),
     ],
 )
 def test_states_of_no_run(trained, part, value, tmp_path, capsys):
@@ -168,3 +206,25 @@ def test_states_of_no_run(trained, part, value, tmp_path, capsys):
 def test_weights_alone_are_no_run():
     with pytest.raises(UserError, match=r'not a checkpoint of a training run.*`init`'):
         require_resumable({'state_dict': {}}, 'a.pth')
+
+
+def test_an_odd_note_of_a_validation_is_not_followed(trained, tmp_path):
+    content = read_checkpoint(trained)
+    content['message_hub']['runtime_info']['done_validation'] = torch.ones(2)
+    content['message_hub']['resumed_keys']['done_validation'] = True
+    torch.save(content, tmp_path / 'odd.pth')
+    run(tmp_path / 'w', 'validation', 4, str(tmp_path / 'odd.pth'))
+    info = read_checkpoint(tmp_path / 'w' / 'iter_4.pth')['message_hub']['runtime_info']
+    assert 'done_validation' not in info
+
+
+@pytest.mark.parametrize(
+    'place', [5, 'ab', [1], [1, 0], [-1, 2], [3, 2], ['a', 'b'], torch.ones(2), {'a': 1, 'b': 2}]
+)
+def test_an_odd_place_in_the_epoch_is_not_followed(place, trained, tmp_path):
+    content = read_checkpoint(trained)
+    content['message_hub']['runtime_info']['place_in_epoch'] = place
+    content['message_hub']['resumed_keys']['place_in_epoch'] = True
+    torch.save(content, tmp_path / 'odd.pth')
+    run(tmp_path / 'w', f'place {place}', 4, str(tmp_path / 'odd.pth'))
+    assert read_checkpoint(tmp_path / 'w' / 'iter_4.pth')['meta']['iter'] == 4

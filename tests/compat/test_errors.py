@@ -30,6 +30,16 @@ def test_a_user_error_is_one_line(capsys, monkeypatch):
     assert capsys.readouterr().err == 'error: config x.py: it lacks y.\n'
 
 
+def test_a_name_in_a_file_does_not_reach_the_terminal_as_a_command(capsys):
+    def job():
+        raise UserError('the weights a\x1b[2J\x07\x9b1mb are unknown.\nTake others: grün.')
+
+    assert exit_code(job) == 2
+    assert capsys.readouterr().err == (
+        'error: the weights a?[2J??1mb are unknown.\nTake others: grün.\n'
+    )
+
+
 def test_a_traceback_on_request_names_the_place_and_the_cause(capsys, monkeypatch):
     monkeypatch.setenv(SHOW_TRACEBACK, '1')
     assert exit_code(fail_deep_inside) == 2

@@ -38,6 +38,7 @@ def test_markdown_cells():
     assert markdown_text('<img src=x>&') == '&lt;img src=x>&amp;'
     assert markdown_text('-1.50 ± 0.20') == '-1.50 ± 0.20'
     assert markdown_text('upernet_vit_s (160k), a_0.pth') == 'upernet_vit_s (160k), a_0.pth'
+    assert markdown_text('_a_ __b c__d $x$ ~~e~~') == (r'\_a\_ \_\_b c__d \$x\$ \~\~e\~\~')
     assert markdown_code('a`b') == '``a`b``'
     assert markdown_code('`') == '`` ` ``'
     assert markdown_code('plain.pth') == '`plain.pth`'

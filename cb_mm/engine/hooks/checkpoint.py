@@ -220,7 +220,8 @@ def _keep_own_names(info: dict[str, Any]) -> None:
         elif _NAMES_A_FILE.fullmatch(key) and _own_name(value):
             info[key] = _own_name(value)
         elif _NAMES_A_FILE.fullmatch(key) or (
-            key.startswith('best_score') and not isinstance(value, (int, float, np.number))
+            (key.startswith('best_score') or key == _VALIDATED)
+            and not isinstance(value, (int, float, np.number))
         ):
             del info[key]
 

@@ -81,7 +81,7 @@ class StopOnSignalHook(Hook):
 
     def before_train_epoch(self, runner: Runner) -> None:
         """Go straight to the next batch after a stop within an epoch."""
-        done, batches = runner.message_hub.runtime_info.pop(_PLACE, None) or (0, 1)
+        done, batches = _place_in(runner.message_hub.runtime_info.pop(_PLACE, None))
         loop = runner.train_loop
         if not (done and isinstance(loop, EpochBasedTrainLoop)):
             return
@@ -187,6 +187,14 @@ def note_place(runner: Runner, batch_idx: int) -> None:
     if isinstance(runner.train_loop, EpochBasedTrainLoop):
         place = [batch_idx + 1, len(runner.train_dataloader)]
         runner.message_hub.update_info(_PLACE, place)
+
+
+def _place_in(noted: Any) -> tuple[int, int]:
+    """Return what `note_place` noted, or the start for what it cannot have noted."""
+    if not isinstance(noted, (list, tuple)) or [*map(type, noted)] != [int, int]:
+        return 0, 1
+    done, batches = noted
+    return (done, batches) if 0 <= done <= batches and batches else (0, 1)
 
 
 def forget_place(runner: Runner) -> None:
