@@ -53,8 +53,9 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
 def work(args: argparse.Namespace) -> dict:
     """Measure in one process."""
     import torch
+    from parts.about import machine
 
-    from cb_mm.apis.benchmark_report import machine, peak_memory, ratio, time_in_turns
+    from cb_mm.apis.benchmark_report import peak_memory, ratio, time_in_turns
     from cb_mm.attention import capture, measure
     from cb_mm.models import ViTCB
 

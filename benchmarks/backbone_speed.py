@@ -109,9 +109,10 @@ def broadcast_alone(size: int) -> dict[str, float]:
 def run(args: argparse.Namespace) -> None:
     """Measure, print, write."""
     import torch
+    from parts.about import machine
 
     import cb_mm  # noqa: F401
-    from cb_mm.apis.benchmark_report import machine, ratio, time_in_turns
+    from cb_mm.apis.benchmark_report import ratio, time_in_turns
     from cb_mm.fileio.atomic import write_atomically
 
     torch.set_num_threads(args.threads)

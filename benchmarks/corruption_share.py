@@ -158,7 +158,8 @@ def _workers(number: int) -> str:
 
 def run(args: argparse.Namespace) -> None:
     """Measure, print the table, write both files."""
-    from cb_mm.apis.benchmark_report import machine
+    from parts.about import machine
+
     from cb_mm.fileio.atomic import write_atomically
 
     speed = json.loads((HERE / 'results' / 'corruption_speed.json').read_text())

@@ -100,7 +100,9 @@ def measure(image, name: str, severity: int, rounds: int) -> dict:
 
 
 def machine() -> dict:
-    """Return what the times depend on: the processor and the versions of the libraries."""
+    """Return what the times depend on: processor, versions of the libraries, commit."""
+    from parts.about import code_version
+
     lines = Path('/proc/cpuinfo')
     names = lines.read_text().splitlines() if lines.exists() else []
     models = [line.partition(':')[2].strip() for line in names if line.startswith('model name')]
@@ -116,6 +118,7 @@ def machine() -> dict:
         'threads': 1,
         'python': platform.python_version(),
         **versions,
+        'code': code_version(),
     }
 
 

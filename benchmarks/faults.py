@@ -431,7 +431,8 @@ FAULTS = [
 def main(argv: list[str] | None = None) -> int:
     """Inject the faults, print and write the table; return 1 if one was not survived."""
     args = parse(argv)
-    from cb_mm.apis.benchmark_report import machine
+    from parts.about import machine
+
     from cb_mm.fileio.atomic import write_atomically
 
     rows = []

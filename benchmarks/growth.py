@@ -140,8 +140,9 @@ def plot(report: dict) -> bytes:
 
 def run(args: argparse.Namespace) -> None:
     """Measure, print, write."""
+    from parts.about import machine
+
     import cb_mm  # noqa: F401
-    from cb_mm.apis.benchmark_report import machine
     from cb_mm.fileio.atomic import write_atomically
 
     report = measure(args)

@@ -106,10 +106,10 @@ def measure(args: argparse.Namespace) -> dict[str, list[float]]:
 def run(args: argparse.Namespace) -> None:
     """Measure, print, write."""
     import torch
+    from parts.about import machine
     from parts.markdown import table
     from parts.whole_job_configs import BARE, OURS
 
-    from cb_mm.apis.benchmark_report import machine
     from cb_mm.errors import UserError
     from cb_mm.fileio.atomic import write_atomically
 

@@ -192,9 +192,9 @@ def plot(report: dict) -> bytes:
 def run(args: argparse.Namespace) -> None:
     """Measure, print, write."""
     import torch
+    from parts.about import machine
 
     import cb_mm  # noqa: F401
-    from cb_mm.apis.benchmark_report import machine
     from cb_mm.fileio.atomic import write_atomically
 
     torch.set_num_threads(1)

@@ -56,8 +56,9 @@ def run_once(command: list[str]) -> tuple[float, float]:
 def run(args: argparse.Namespace) -> None:
     """Measure, print, write."""
     import mmseg
+    from parts.about import machine
 
-    from cb_mm.apis.benchmark_report import Times, machine
+    from cb_mm.apis.benchmark_report import Times
     from cb_mm.fileio.atomic import write_atomically
 
     peer = Path(mmseg.__file__).parent / '.mim' / 'tools' / 'test.py'

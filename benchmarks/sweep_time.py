@@ -218,7 +218,8 @@ def table(report: dict) -> str:
 
 def run(args: argparse.Namespace) -> None:
     """Measure, print the table, write both files."""
-    from cb_mm.apis.benchmark_report import machine
+    from parts.about import machine
+
     from cb_mm.fileio.atomic import write_atomically
 
     with tempfile.TemporaryDirectory() as name:

@@ -129,10 +129,10 @@ def table(runs: dict[str, Any]) -> str:
 def run(args: argparse.Namespace) -> None:
     """Measure, print, write after each kind."""
     import torch
+    from parts.about import machine
     from parts.records import Records
 
     import cb_mm  # noqa: F401
-    from cb_mm.apis.benchmark_report import machine
     from cb_mm.fileio.atomic import write_atomically
 
     torch.set_num_threads(1)

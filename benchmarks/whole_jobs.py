@@ -11,7 +11,7 @@ Three ways do the same on the same data, each in processes of its own, as a user
 Steady state is the median time of an iteration without the first two, from mmengine's log, or
 between two images that the evaluator gets; everything else is start-up and end. Ways take turns.
 A call adds rounds to those in the results file, so that no call has to be long; with another
-setting, use another --out.
+setting, machine or version, use another --out.
 
 Examples:
   python benchmarks/whole_jobs.py --camvid ../shared/data/camvid
@@ -178,7 +178,8 @@ def report(records: list[dict[str, Any]], args: argparse.Namespace) -> str:
 
 def run(args: argparse.Namespace) -> None:
     """Measure, print, write."""
-    from cb_mm.apis.benchmark_report import machine
+    from parts.about import machine
+
     from cb_mm.errors import UserError
     from cb_mm.fileio.atomic import write_atomically
 
@@ -187,8 +188,9 @@ def run(args: argparse.Namespace) -> None:
     rounds: list[list[dict[str, Any]]] = []
     if file.is_file():
         before = json.loads(file.read_text())
-        if before['settings'] != settings:
-            raise UserError(f'{file} was measured with {before["settings"]}. Pass another --out.')
+        for key, now in (('settings', settings), ('machine', machine())):
+            if before[key] != now:
+                raise UserError(f'{file} was measured with {before[key]}. Pass another --out.')
         rounds = before['rounds']
     for _ in range(args.rounds):
         rounds.append(one_round(args, len(rounds)))

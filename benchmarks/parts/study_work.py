@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import time
 from collections.abc import Mapping
 from functools import partial
@@ -15,8 +14,8 @@ import torch
 from cb_mm.config.loading import load_config
 from cb_mm.errors import UserError
 from cb_mm.fileio.atomic import write_atomically
-from cb_mm.version import __version__
 
+from .about import code_version
 from .camvid import find_camvid
 from .options import BENCHMARKS
 from .short_training import short_training
@@ -316,11 +315,3 @@ def _with_images(results: Mapping[str, Any], metric: str) -> dict[str, list[floa
         ]
         for cell in results['cells']
     }
-
-
-def code_version() -> str:
-    """Return the version and, in a checkout, the commit."""
-    command = ['git', '-C', str(BENCHMARKS), 'describe', '--always', '--dirty', '--exclude=*']
-    found = subprocess.run(command, capture_output=True, text=True)
-    commit = found.stdout.strip()
-    return f'{__version__} {commit}'.strip()
