@@ -269,11 +269,15 @@ def _build_quietly(config: Config, model: nn.Module | None, channels_last: bool)
 
 
 def _forget_visualizer(config: Config) -> None:
-    """Let the run make its own: mmengine keeps them by name, with the folder of the first run."""
+    """Let the run make its own: mmengine keeps them by name, with the folder of the first run.
+
+    Each class keeps its own, so a run with another class may have come between.
+    """
     name = (config.get('visualizer') or {}).get('name')
-    earlier = Visualizer._instance_dict.pop(name, None)
-    if earlier is not None:
-        type(earlier)._instance_dict.pop(name, None)
+    kinds = [Visualizer]
+    for kind in kinds:
+        kind._instance_dict.pop(name, None)
+        kinds += kind.__subclasses__()
 
 
 def _runner_type(given: nn.Module | None, channels_last: bool) -> type[Runner]:

@@ -71,10 +71,15 @@ def test_train_a_config(small, tmp_path, capfd):
         train(config, work_dir=tmp_path / 'work', cfg_options=NO_WORKERS)
 
 
+class Drawing(Visualizer):
+    """A visualizer of another class, as mmseg and mmdet have."""
+
+
 def test_train_a_built_model(small, tmp_path, capfd):
     written = dict(name='own', vis_backends=[dict(type='LocalVisBackend')])
-    # As a first run in this process leaves behind.
-    Visualizer.get_instance(**copy.deepcopy(written), save_dir=str(tmp_path / 'first'))
+    # As two runs in this process leave behind: mmengine keeps them by class and by name.
+    for kind in (Visualizer, Drawing):
+        kind.get_instance(**copy.deepcopy(written), save_dir=str(tmp_path / 'first'))
     config = small.prepared()
     config.visualizer = dict(type='Visualizer', **written)
     model = load_model(config, small.checkpoint)

@@ -186,6 +186,8 @@ FOREIGN = {
     'SyncBatchNorm expected input tensor to be on GPU',
     'srun: command not found',
     'address already in use',
+    '… is used for get external …',
+    'mmengine does not support to load cb_mm config',
 }
 
 

@@ -31,11 +31,24 @@ from .training_step import count_training_step, with_mmseg_heads
 UPERNET = ('upernet_vit_ti_cb', 'upernet_vit_s_cb', 'upernet_vit_b_cb')
 SMALL_UPERNET = 'demo_upernet_vit_ti_cb'
 MASK_RCNN = 'mask_rcnn_vit_ti_cb'
-#: torchrun's words. One word per line: a folder may have a space in its name.
-_COMMAND = (
-    '--standalone --nproc_per_node=2 -m cb_mm_cli train {config} '
-    '--data-root {data} --work-dir {work} --launcher pytorch'
-).replace(' ', '\n')
+#: Words for torchrun. One word per line: a folder may have a space in its name.
+_COMMAND = '\n'.join(
+    [
+        'torchrun',
+        '--standalone',
+        '--nproc_per_node=2',
+        '-m',
+        'cb_mm_cli',
+        'train',
+        '{config}',
+        '--data-root',
+        '{data}',
+        '--work-dir',
+        '{work}',
+        '--launcher',
+        'pytorch',
+    ][1:]
+)
 
 
 @dataclass(frozen=True)
