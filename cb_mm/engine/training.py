@@ -17,7 +17,6 @@ import torch
 from mmengine.config import Config
 from mmengine.dist import is_main_process
 from mmengine.runner import Runner
-from mmengine.visualization import Visualizer
 from torch import nn
 
 from ..checkpoints import read as checkpoint
@@ -37,7 +36,7 @@ from ..config.loading import (
 from ..datasets.checks.registry import check_configured
 from ..errors import UserError
 from ..fileio.folder_lock import FolderLock
-from .acceleration import compile_parts, use_channels_last
+from .acceleration import compile_parts
 from .batch import accumulated, batch_size
 from .failures import explained
 from .head_width import follow_uniform_head
@@ -53,6 +52,7 @@ from .hooks.checkpoint import use_safe_checkpoints
 from .hooks.provenance import record_provenance
 from .hooks.save_every import duration
 from .optim.precision import describe_precision, training_precision
+from .own_runner import runner_type
 from .processes import GatherInMemory, failing_together, joined_processes, refuse_strategies
 from .resume import chosen_start
 from .signals import stop_on_signals
@@ -256,9 +256,8 @@ def _build_quietly(config: Config, model: nn.Module | None, channels_last: bool)
 
     All of it is in the log file in the work directory.
     """
-    _forget_visualizer(config)
     with contextlib.redirect_stdout(io.StringIO()):
-        runner = _runner_type(model, channels_last).from_cfg(config)
+        runner = runner_type(model, channels_last).from_cfg(config)
         runner.optim_wrapper = runner.build_optim_wrapper(runner.optim_wrapper)
     for handler in runner.logger.handlers:
         if type(handler) is logging.StreamHandler:
@@ -266,38 +265,6 @@ def _build_quietly(config: Config, model: nn.Module | None, channels_last: bool)
             # The log file has the line about the weights; the start report shows it to the user.
             handler.addFilter(lambda record: not record.getMessage().startswith(WEIGHTS_LINE))
     return runner
-
-
-def _forget_visualizer(config: Config) -> None:
-    """Let the run make its own: mmengine keeps them by name, with the folder of the first run.
-
-    Each class keeps its own, so a run with another class may have come between.
-    """
-    name = (config.get('visualizer') or {}).get('name')
-    kinds = [Visualizer]
-    for kind in kinds:
-        kind._instance_dict.pop(name, None)
-        kinds += kind.__subclasses__()
-
-
-def _runner_type(given: nn.Module | None, channels_last: bool) -> type[Runner]:
-    """Return a Runner whose model is prepared before it is wrapped for several processes.
-
-    Args:
-        given: A model that is there already, and keeps the weights that it has.
-        channels_last: The memory format that most convolutions prefer.
-    """
-
-    class PreparedRunner(Runner):
-        def build_model(self, config: Any) -> nn.Module:
-            model = super().build_model(config) if given is None else given
-            if channels_last:
-                use_channels_last(model)
-            return model
-
-    if given is not None:
-        given.is_init = True  # otherwise mmengine draws new weights at the start
-    return PreparedRunner if channels_last or given is not None else Runner
 
 
 def _add_logger(config: Config, name: str) -> None:

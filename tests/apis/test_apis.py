@@ -7,6 +7,7 @@ import dataclasses
 import importlib
 import inspect
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,23 @@ def test_train_a_built_model(small, tmp_path, capfd):
     assert len(list(tmp_path.glob('work/*/vis_data/config.py'))) == 1
     with pytest.raises(UserError, match=r'^`init`: the model is built'):
         train(config, model=model, init='x.pth', work_dir=tmp_path / 'other')
+
+
+def test_two_runs_that_begin_in_the_same_second(small, tmp_path, monkeypatch):
+    """mmengine names a run by its config and second; the second one got the first one's parts."""
+    now = time.localtime()
+    options = [*NO_WORKERS, 'default_hooks.checkpoint.interval=3']
+    monkeypatch.setattr('time.localtime', lambda *_: now)
+    runs = [
+        train(small.prepared(), work_dir=tmp_path / name, cfg_options=options)
+        for name in ('first', 'second')
+    ]
+    assert runs[0].runner.experiment_name == runs[1].runner.experiment_name
+    for run in runs:
+        kept = {file.name for file in run.work_dir.glob('*.pth')}
+        assert kept == {'iter_3.pth', 'iter_6.pth'}
+        (log,) = run.work_dir.glob('*/*.log')
+        assert log.read_text().count('Iter(train) [6/6]') == 1
 
 
 @pytest.mark.parametrize('kind', ['Config', 'built model'])

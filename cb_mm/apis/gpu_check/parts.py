@@ -31,23 +31,9 @@ from .training_step import count_training_step, with_mmseg_heads
 UPERNET = ('upernet_vit_ti_cb', 'upernet_vit_s_cb', 'upernet_vit_b_cb')
 SMALL_UPERNET = 'demo_upernet_vit_ti_cb'
 MASK_RCNN = 'mask_rcnn_vit_ti_cb'
-#: Words for torchrun. One word per line: a folder may have a space in its name.
-_COMMAND = '\n'.join(
-    [
-        'torchrun',
-        '--standalone',
-        '--nproc_per_node=2',
-        '-m',
-        'cb_mm_cli',
-        'train',
-        '{config}',
-        '--data-root',
-        '{data}',
-        '--work-dir',
-        '{work}',
-        '--launcher',
-        'pytorch',
-    ][1:]
+_COMMAND = (
+    'torchrun --standalone --nproc_per_node=2 -m cb_mm_cli train {config} '
+    '--data-root {data} --work-dir {work} --launcher pytorch'
 )
 
 
@@ -192,8 +178,10 @@ def two_gpus(plan: Plan) -> list[str]:
     file = plan.folder / 'two.py'
     config.dump(str(file))
     plan.say('training in two processes')
-    words = _COMMAND.format(config=file, data=scenes.ade20k, work=plan.folder / 'two')
-    command = [sys.executable, '-m', 'torch.distributed.run', *words.split('\n')]
+    folders = {'config': file, 'data': scenes.ade20k, 'work': plan.folder / 'two'}
+    # Filled in word by word: a folder may have a space in its name.
+    words = [word.format(**folders) for word in _COMMAND.split()[1:]]
+    command = [sys.executable, '-m', 'torch.distributed.run', *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     if done.returncode:
         raise UserError(f'training in two processes failed: {done.stderr[-2000:]}')
@@ -201,10 +189,10 @@ def two_gpus(plan: Plan) -> list[str]:
     rows = [('iteration', 'one process', 'two', 'differ by')]
     for step, (a, b) in enumerate(zip(one, two, strict=True), 1):
         rows.append((str(step), f'{a:.6f}', f'{b:.6f}', f'{abs(a - b) / abs(a):.1e}'))
-    words = 'They have the same batches, and no dropout.'
+    note = 'They have the same batches, and no dropout.'
     if plan.device == 'cpu':
-        words += ' On a CPU, batch norms see the images of one process alone.'
-    return [*table(*rows), '', words]
+        note += ' On a CPU, batch norms see the images of one process alone.'
+    return [*table(*rows), '', note]
 
 
 def _losses(work_dir: Path) -> list[float]:
