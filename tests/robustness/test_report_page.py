@@ -185,6 +185,7 @@ def test_axes_have_round_numbers_and_stay_readable_on_a_phone(detected, opened):
     assert len(steps) == 1
     assert f'{steps.pop():e}'[:3] in ('1.0', '2.0', '2.5', '5.0')
     page.set_viewport_size({'width': 380, 'height': 800})
+    page.wait_for_selector('#curves .bars svg[viewBox^="0 0 330 "]')  # drawn again, for a phone
     # All of it is there without scrolling, and its letters are not shrunk.
     edges = bars.evaluate(
         'svg => [svg, ...svg.querySelectorAll("text")].map(one => one.getBoundingClientRect())'
