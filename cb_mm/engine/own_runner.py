@@ -51,7 +51,7 @@ class _OwnRunner(Runner):
 
     def build_visualizer(self, visualizer: Visualizer | dict | None = None) -> Visualizer:
         if visualizer is None or isinstance(visualizer, dict):
-            _forget(Visualizer, (visualizer or {}).get('name', self.experiment_name))
+            _forget(Visualizer, str((visualizer or {}).get('name') or self.experiment_name))
         return super().build_visualizer(visualizer)
 
 
