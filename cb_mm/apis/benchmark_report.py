@@ -23,6 +23,7 @@ from ..fileio.atomic import write_atomically
 from ..fileio.figures import USUAL_FORMATS, check_formats, new_figure, save_figure
 from ..fileio.result_files import write_json
 from ..fileio.safe_text import figure_text
+from ..models.ops.products import counted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -105,7 +106,10 @@ def ratio(ours: Times, theirs: Times, clock: str = 'cpu') -> dict[str, Any]:
 def count_multiplications(job: Callable[[], object]) -> int:
     """Count the multiply-adds of the products and convolutions that a job runs."""
     # torch does not count its fused attention on the CPU; the plain one does the same products.
-    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+    with (
+        FlopCounterMode(display=False, custom_mapping=counted()) as counter,
+        sdpa_kernel(SDPBackend.MATH),
+    ):
         job()
     return counter.get_total_flops() // 2
 

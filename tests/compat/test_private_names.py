@@ -54,8 +54,11 @@ PRIVATE = {
     'torch.utils.data:DataLoader': ['_iterator'],
 }  # fmt: skip
 #: mmcv's extension, which cb_mm supplies; kernels of torchvision, which tests of the ops call; a
-#: function that the maintained mmengine alone has, and that is looked for before it is used.
-ELSEWHERE = {'_ext', '_roi_align_backward', '_roi_pool_backward', '_safe_torch_load'}
+#: function that the maintained mmengine alone has, and a product of oneDNN, which are looked for
+#: before they are used.
+ELSEWHERE = {
+    '_ext', '_linear_pointwise', '_roi_align_backward', '_roi_pool_backward', '_safe_torch_load',
+}  # fmt: skip
 #: What is put on objects of others, because no hook, subclass or wrapper reaches the place: the
 #: comments there say why.
 PATCHED = {

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from .finish import Finish
+from .products import product
 from .upsampled_conv import apply_taps, resize, saved_work, taps_of, upsample_taps
 from .winograd import CHANNELS, channels_last, winograd_kernel, winograd_products
 
@@ -70,7 +70,7 @@ def _is_plain_evaluation(*tensors: Tensor) -> bool:
 def _pointwise(x: Tensor, weight: Tensor, finish: Finish) -> Tensor:
     kernel = weight.flatten(1)
     kernel = kernel if finish.scale is None else kernel * finish.scale[:, None]
-    out = F.linear(x.permute(0, 2, 3, 1), kernel, finish.shift)
+    out = product(x.permute(0, 2, 3, 1), kernel, finish.shift)
     return out.relu_() if finish.relu else out
 
 

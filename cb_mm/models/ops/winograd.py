@@ -25,6 +25,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from .finish import Finish
+from .products import longest_sum, mkl_is_slow, products
 from .tiles import TILE, Grid
 
 _POINTS = (0.0, 0.5**0.5, -(0.5**0.5), 2**0.5, -(2**0.5))
@@ -93,7 +94,7 @@ class _WinogradConvolution(torch.autograd.Function):
         return grad_x, grad_weight
 
 
-def winograd_kernel(weight: Tensor, turned: bool = False) -> list[Tensor]:
+def winograd_kernel(weight: Tensor, turned: bool = False) -> list[list[Tensor]]:
     """Transform weights (K, C, 3, 3) into their values at the points, a few of (n, C, K).
 
     Read in their own order, and kept in pieces that the C library does not request from the
@@ -102,16 +103,25 @@ def winograd_kernel(weight: Tensor, turned: bool = False) -> list[Tensor]:
     Args:
         weight: Of the convolution.
         turned: Transform those of the convolution that is its gradient, into (n, K, C).
+
+    Returns:
+        For a few points at a time, the values for a part of the channels each (`longest_sum`).
     """
     _, spread, _ = _transforms(weight.dtype)
     spread = spread.flip(1) if turned else spread
-    flat = weight.reshape(-1, 9).T
-    kernel = [(rows @ flat).view(-1, *weight.shape[:2]) for rows in spread.split(_POSITIONS)]
-    return kernel if turned else [part.transpose(1, 2) for part in kernel]
+    if turned and mkl_is_slow():  # oneDNN needs them in the order of their outputs
+        weight, turned = weight.transpose(0, 1), False
+    dim = 0 if turned else 1  # the channels that are added up
+    kernel = []
+    for rows in spread.split(_POSITIONS):
+        parts = weight.split(longest_sum(weight.shape[dim]), dim)
+        values = [(rows @ part.reshape(-1, 9).T).view(-1, *part.shape[:2]) for part in parts]
+        kernel.append(values if turned else [value.transpose(1, 2) for value in values])
+    return kernel
 
 
 def winograd_products(
-    parts: Sequence[tuple[Tensor, Sequence[Tensor]]],
+    parts: Sequence[tuple[Tensor, Sequence[Sequence[Tensor]]]],
     values: Tensor | None = None,
     onto: Tensor | None = None,
     finish: Finish | None = None,
@@ -125,7 +135,7 @@ def winograd_products(
         finish: What to do to the sum.
     """
     (first, kernel), *_ = parts
-    grid, outputs = Grid.of(first), kernel[0].shape[2]
+    grid, outputs = Grid.of(first), kernel[0][0].shape[2]
     add = onto is not None
     out = first.new_empty(*first.shape[:3], outputs) if onto is None else onto
     chunks = list(grid.chunks(_CHUNK))
@@ -135,28 +145,25 @@ def winograd_products(
     inputs = [_room(most, x) for x, _ in parts] if values is None else []
     for rows in chunks:
         count = len(rows) * grid.across
-        products = room[:, :count]
+        sums = room[:, :count]
         for i, (x, kernel) in enumerate(parts):
             seen = inputs[i][:, :count] if values is None else values[:, grid.places(rows)]
             _input_values(x, grid, rows, seen)
-            pieces = zip(products.split(_POSITIONS), seen.split(_POSITIONS), kernel, strict=True)
-            for product, some, weights in pieces:
-                if i:
-                    product.baddbmm_(some, weights)
-                else:
-                    torch.bmm(some, weights, out=product)
-        _place(products, grid, rows, out, add, finish)
+            pieces = zip(sums.split(_POSITIONS), seen.split(_POSITIONS), kernel, strict=True)
+            for one, some, weights in pieces:
+                products(some, weights, out=one, add=i > 0)
+        _place(sums, grid, rows, out, add, finish)
     return out
 
 
 def _place(
-    products: Tensor, grid: Grid, rows: range, out: Tensor, add: bool, finish: Finish | None
+    sums: Tensor, grid: Grid, rows: range, out: Tensor, add: bool, finish: Finish | None
 ) -> None:
-    """Turn products (36, tiles, K) into the outputs of these rows of tiles."""
+    """Turn sums of products (36, tiles, K) into the outputs of these rows of tiles."""
     _, _, gather = _transforms(out.dtype)
     outputs = out.shape[3]
     for block in grid.blocks(rows, outputs):
-        tiles = gather @ products[:, block.tiles].reshape(_WINDOW**2, -1)
+        tiles = gather @ sums[:, block.tiles].reshape(_WINDOW**2, -1)
         tiles = tiles.view(TILE, TILE, block.down, block.across, outputs).permute(2, 0, 3, 1, 4)
         place = out[block.image, block.top : block.bottom, block.left : block.right]
         height, width = TILE * block.down, TILE * block.across
