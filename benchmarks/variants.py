@@ -24,7 +24,9 @@ HERE = Path(__file__).resolve().parent
 #: system -> (option, the papers' parameters in millions, their GFLOPs, their accuracy plain and
 #: with CB; None if a paper gives none)
 VITCB = {
+    'ViT-Ti': ({'arch': 'tiny'}, 5.7, 1.3, '72.2, CB 73.4'),
     'ViT-S': ({}, 22, 4.6, '79.9, CB 80.8'),
+    'ViT-B': ({'arch': 'base'}, 86.6, 17.6, '81.8, CB 82.1'),
     'ViT-S, uniform head (A)': ({'attention': 'uniform_a'}, 21, None, '80.1'),
     'ViT-S, uniform head (B)': ({'attention': 'uniform_b'}, 22, None, '80.3'),
     'ViT-S, uniform head (C)': ({'attention': 'uniform_c'}, 29, None, '80.6'),

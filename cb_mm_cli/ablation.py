@@ -65,11 +65,12 @@ def run(options: dict) -> None:
     """Print the commands, or train and print the table."""
     form, only_commands = options.pop('format'), options.pop('commands')
     if only_commands:
-        from cb_mm.apis.ablations import chosen_rows
+        from cb_mm.apis.ablations import chosen_rows, row_changes
 
-        config = options.get('config')
-        for row in chosen_rows(options['name'], options.get('rows')):
-            changes = [*row.changes(config is not None), *options.get('cfg_options', ())]
+        config, name = options.get('config'), options['name']
+        for row in chosen_rows(name, options.get('rows')):
+            changes = row_changes(name, row, config is not None)
+            changes += options.get('cfg_options', ())
             print(command(config or row.recipe, changes, options.get('data_root') or 'DIR'))
         return
     from cb_mm.apis import run_ablation

@@ -2,7 +2,7 @@
 
     python tools/train.py configs/mask_rcnn_vit_ti.py --init WEIGHTS
 
-AP, the paper's (Table 7): box 34.8, mask 32.5.
+The paper's (Table 7): box AP 34.8, AP50 57.4, AP75 36.5; mask AP 32.5, AP50 54.3, AP75 33.7.
 Measured by us: not yet.
 
 No drop path, as XCiT for its model of about this size (T12).

@@ -2,7 +2,7 @@
 
     python tools/train.py configs/mask_rcnn_vit_ti_cb.py --init WEIGHTS
 
-AP, the paper's (Table 7): box 35.1, mask 32.8.
+The paper's (Table 7): box AP 35.1, AP50 57.9, AP75 36.8; mask AP 32.8, AP50 54.4, AP75 34.2.
 Measured by us: not yet.
 """
 

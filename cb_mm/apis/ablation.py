@@ -20,7 +20,7 @@ from ..fileio.digests import value_digest
 from ..fileio.json_shape import ListOf, MapOf, mismatch
 from ..fileio.result_files import plain, read_json, write_json
 from ..fileio.safe_text import csv_text, markdown_text
-from .ablations import ABLATIONS, Row, chosen_rows
+from .ablations import ABLATIONS, Row, chosen_rows, row_changes
 from .calls import save_files
 from .training import train
 
@@ -156,6 +156,7 @@ def run_ablation(
     for row in wanted:
         with restricted.only_data(bool(options.get('safe_config'))):
             result = _run_row(
+                name,
                 row,
                 folder / row.folder,
                 config,
@@ -171,6 +172,7 @@ def run_ablation(
 
 
 def _run_row(
+    name: str,
     row: Row,
     folder: Path,
     config: str | Path | Config | None,
@@ -178,7 +180,7 @@ def _run_row(
     options: dict[str, Any],
 ) -> RowResult:
     """Return the result of a row: read, or trained and written."""
-    changes = [*row.changes(config is not None), *cfg_options]
+    changes = [*row_changes(name, row, config is not None), *cfg_options]
     source = config if config is not None else recipe_file(row.recipe)
     settings = load_config(source, changes, length=(options['iters'], options['epochs']))
     loop = settings.train_cfg

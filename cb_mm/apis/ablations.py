@@ -10,6 +10,8 @@ from ..models.broadcast.context_broadcast import check_choice
 
 _WIDTHS = {'tiny': 192, 'small': 384, 'base': 768}
 _SHORT = {'tiny': 'ti', 'small': 's', 'base': 'b'}
+#: Of ViTCB, where not None.
+_DEFAULTS = {'model.backbone.position': 'end'}
 
 
 @dataclass(frozen=True)
@@ -36,12 +38,10 @@ class Row:
         words = ''.join(c.lower() if c.isalnum() else ' ' for c in self.label.replace('†', ' all'))
         return '_'.join(words.split())
 
-    def changes(self, own_config: bool) -> list[str]:
-        """Return the changes to the recipe, or to a config of the user's own."""
-        if not own_config or self.arch is None:
-            return list(self.options)
-        size = [f'model.backbone.arch={self.arch}', f'model.head.in_channels={_WIDTHS[self.arch]}']
-        return [*size, *self.options]
+    @property
+    def values(self) -> dict[str, str]:
+        """Return the options as keys and values."""
+        return dict(option.split('=', 1) for option in self.options)
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,8 @@ ABLATIONS = {
     'table3': Ablation(
         'Table 3: SE and CB in ViT-S',
         (_PLAIN, _row('SE', 80.3, broadcast='se'), _row('CB', 80.8, broadcast='cb')),
-        'SE is in the layers and the place of CB, with reduction 16.',
+        'SE is in the layers and the place of CB, with reduction 16, and without repeated '
+        'augmentation, like CB.',
     ),
     'table4': Ablation(
         'Table 4: position of CB in ViT-S',
@@ -202,6 +203,23 @@ ABLATIONS = {
         'nearly the same parameters, as the paper says.',
     ),
 }  # fmt: skip
+
+
+def row_changes(name: str, row: Row, own_config: bool) -> list[str]:
+    """Return what a row of an ablation changes in its recipe, or in a config of the user's own.
+
+    The user's config may have CB, in layers and a place of its own. So whatever the rows of the
+    ablation differ in has its default in the rows that do not name it.
+    """
+    if not own_config:
+        return list(row.options)
+    changes = list(row.options)
+    if row.arch is not None:
+        size = f'model.backbone.arch={row.arch}', f'model.head.in_channels={_WIDTHS[row.arch]}'
+        changes = [*size, *changes]
+    differing = dict.fromkeys(key for other in ABLATIONS[name].rows for key in other.values)
+    absent = [key for key in differing if key not in row.values]
+    return [*changes, *(f'{key}={_DEFAULTS.get(key)}' for key in absent)]
 
 
 def chosen_rows(name: str, labels: Sequence[str] | None = None) -> list[Row]:

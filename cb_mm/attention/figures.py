@@ -159,7 +159,7 @@ def scales_figure(models: Sequence[ModelSummary]) -> Figure | None:
             axes.set_xlabel('Layer')
             axes.set_title(title)
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        right.set_ylim(bottom=0)
+        _from_zero(right)
         _legend(figure, left)
     return figure
 

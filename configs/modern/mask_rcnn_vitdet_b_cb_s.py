@@ -6,7 +6,8 @@ WEIGHTS: vit_base_patch16_224.mae (timm), or a file.
 From ViTDet: windows of 14 patches, four blocks that attend to the whole image, the simple pyramid
 instead of an FPN, drop path 0.1 and layer decay 0.7. Not from ViTDet: relative positions (timm's
 ViT has none), its heads, its crops of 1024 and its schedule; those are the ones for the ViTs here.
-CB_S takes the mean over all tokens of the image, not of a window.
+CB_S takes the mean over all tokens of the image, not of a window. The paper has no score for this
+model.
 Measured by us: not yet.
 """
 

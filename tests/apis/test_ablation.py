@@ -13,7 +13,7 @@ pytest.importorskip('mmpretrain', reason='classification needs mmpretrain')
 
 import cb_mm.apis.ablation as ablation
 from cb_mm.apis import run_ablation
-from cb_mm.apis.ablations import ABLATIONS, HEADS
+from cb_mm.apis.ablations import ABLATIONS, HEADS, row_changes
 from cb_mm.apis.curves import read_curves
 from cb_mm.config.loading import load_config
 from cb_mm.engine.head_width import follow_uniform_head
@@ -125,7 +125,8 @@ def test_full_scale_commands(capsys):
     assert main_of('ablation.py')([*words, '--commands', '--cfg-options', 'a.b=[1, 2]']) == 0
     assert capsys.readouterr().out == (
         "python tools/train.py 'my own.py' --data-root /data/x --cfg-options "
-        "model.backbone.arch=base model.head.in_channels=768 'a.b=[1, 2]'\n"
+        'model.backbone.arch=base model.head.in_channels=768 model.backbone.broadcast=None '
+        "model.backbone.layers=None 'a.b=[1, 2]'\n"
     )
     assert main_of('ablation.py')(['table2', '--rows', 'ViT-L', '--commands']) == 2
     assert "'ViT-L' is not one of" in capsys.readouterr().err
@@ -137,6 +138,27 @@ def test_full_scale_commands(capsys):
             assert f'| {" | ".join(cells)} | ' in page, cells  # with the paper's digits
             assert command(row.recipe, row.options) in page, row.label
             assert (CONFIGS / 'imagenet' / f'{row.recipe}.py').is_file()
+
+
+@pytest.mark.parametrize('name', ['table1', 'table3', 'table4', 'figure3'])
+def test_rows_of_an_own_config_are_what_they_are_called(name):
+    """Whatever broadcast, layers and place that config has: the plain row has none."""
+    rows = ABLATIONS[name].rows
+    differing = {key.rpartition('backbone.')[2] for row in rows for key in row.values}
+    defaults = {'position': 'end', 'broadcast': None, 'layers': None}
+    own = [
+        *('model.backbone.layers=all', 'model.backbone.position=mid'),
+        *('model.backbone.attention=uniform_c', 'model.backbone.extra_layer=mlp'),
+    ]
+    for row in rows:
+        found = load_config(
+            config_file('cifar10_vit_micro_cb'), [*own, *row_changes(name, row, own_config=True)]
+        ).model.backbone
+        wanted = load_config(config_file(row.recipe), row.options).model.backbone
+        for key in sorted(differing):
+            default = defaults.get(key)
+            assert found.get(key, default) == wanted.get(key, default), (row.label, key)
+        assert found.get('arch_changes') == wanted.get('arch_changes')
 
 
 def test_names_of_metrics_are_text():

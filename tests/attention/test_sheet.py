@@ -57,6 +57,8 @@ def test_scales_are_drawn_side_by_side():
     assert left.get_position().y0 == pytest.approx(right.get_position().y0)
     np.testing.assert_allclose(left.get_lines()[0].get_ydata(), [0.1, 0.2])
     np.testing.assert_allclose(right.get_lines()[0].get_ydata(), [0.3, 0.3])
+    model.scales = [ScaleStatistics(n, 'x', 0.0, ratio, 0.4) for n, ratio in enumerate((1, 0.99))]
+    assert scales_figure([model]).axes[1].get_ylim() == pytest.approx((0, 1.06))  # whole markers
 
 
 @pytest.mark.parametrize(

@@ -198,8 +198,16 @@ def test_other_commands_run(words, folder):
         training = next(one for one in TRAININGS if one[2] == first[2])
         folder.name(folder.train(training), first[3])
         assert folder.run(first) == 0
-    shutil.rmtree('attention', ignore_errors=True)
     assert folder.run(words) == 0
+
+
+def test_no_command_ends_where_another_one_did():
+    """The attention tools refuse a folder that has another run's records."""
+    figures = [
+        ' '.join(words) for words in COMMANDS if 'attention.py' in words[1] or 'softmax' in words[1]
+    ]
+    folders = [words.partition('--out ')[2] for words in figures]
+    assert len(set(folders)) == len(figures) == 6
 
 
 @pytest.mark.usefixtures('_there')
