@@ -24,6 +24,7 @@ from ..errors import MissingFile, UserError, did_you_mean, require_name
 from . import restricted as safe_config
 from .choices import apply_schedule as apply_schedule
 from .choices import apply_test_set
+from .dicts import require_dicts
 from .ignore_index import follow_ignore_index
 from .length import set_length
 from .recipes import files as recipe_files
@@ -56,6 +57,7 @@ def load_config(
     """
     path = config_name(source)
     config = _copied(source) if isinstance(source, Config) else _read(Path(path))
+    require_dicts(config, path)
     apply_test_set(config, test_set)
     apply_schedule(config, schedule)
     set_length(config, *length)
@@ -69,6 +71,7 @@ def load_config(
             raise UserError(
                 f'`cfg_options` {key}: {value!r} does not fit the config: {error}'
             ) from error
+    require_dicts(config, path)
     follow_ignore_index(config)
     safe_config.check(config, f'config {path} with `cfg_options`')
     return config

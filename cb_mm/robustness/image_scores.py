@@ -9,12 +9,12 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from numpy.lib import format as npy
 
 from ..fileio.atomic import write_atomically
 from ..fileio.result_files import write_csv
@@ -70,7 +70,7 @@ def read_image_scores(folder: str | Path, key: str) -> ImageScores | None:
             if place
         }
         return ImageScores(names, values, _read_areas(_areas_file(path), len(names)))
-    except (OSError, ValueError, IndexError):
+    except (OSError, ValueError, IndexError, csv.Error):
         return None
 
 
@@ -83,8 +83,8 @@ def _read_areas(path: Path, images: int) -> dict[str, np.ndarray]:
     try:
         with gzip.open(path) as stream:
             content = stream.read(_LARGEST + 1)
-        areas = np.load(io.BytesIO(content), allow_pickle=False)
-    except (OSError, ValueError, EOFError, zlib.error):
+        areas = npy.read_array(io.BytesIO(content), allow_pickle=False)
+    except Exception:  # gzip and numpy report a broken file in a dozen types
         return {}
     whole = np.issubdtype(areas.dtype, np.integer)
     if not whole or areas.ndim != 3 or areas.shape[:2] != (len(_AREAS), images):

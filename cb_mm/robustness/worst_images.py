@@ -74,7 +74,9 @@ def draw_worst_images(
     scores: dict[str, np.ndarray] = {}
     for key, cell in cells.items():
         found = read_image_scores(folder, pass_key(cell))
-        if found is not None and metric in found.metrics:
+        if found is None or len(found.names) != len(tester.dataset):
+            continue  # missing, damaged or changed
+        if metric in found.metrics:
             scores[key] = found.metrics[metric]
     chosen = _choose(scores, tester.dataset.names, list(also or ()))
     drawn = []

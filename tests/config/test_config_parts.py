@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cb_mm.config.explain import explain, explaining_build_errors
+from cb_mm.config.loading import load_config
 from cb_mm.config.parts import part_at_work, source_line
 from cb_mm.errors import UserError
 
@@ -99,3 +100,15 @@ def test_the_message_is_one_line():
         raise RuntimeError('first\nsecond\n' * 100)
     assert str(caught.value).startswith('config mine.py: it cannot be used: first (RuntimeError).')
     assert '\n' not in str(caught.value)
+
+
+@pytest.mark.parametrize('key', ['model', 'train_dataloader', 'val_evaluator', 'optim_wrapper'])
+def test_a_comma_behind_a_part_is_named(key, tmp_path):
+    file = tmp_path / 'mine.py'
+    file.write_text(f"{key} = dict(type='X'),\n")
+    with pytest.raises(UserError, match=rf'mine\.py: {key} .* dict, .* tuple: remove the comma'):
+        load_config(file)
+    file.write_text(f"{key} = dict(type='X')\n")
+    assert load_config(file)[key].type == 'X'
+    with pytest.raises(UserError, match=rf'mine\.py: {key} must be a dict, but is of type int\.'):
+        load_config(file, [f'{key}=5'])

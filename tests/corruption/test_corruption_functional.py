@@ -668,3 +668,13 @@ def test_images_of_another_kind_are_refused(image, words, name):
 def test_random_corruptions_ask_for_a_generator(name):
     with pytest.raises(UserError, match='Generator'):
         CORRUPTIONS[name].function(scene(), CORRUPTIONS[name].levels[0])
+
+
+def test_colours_on_a_grey_image_have_the_luma_of_itu_r_601():
+    grey = np.random.default_rng(0).integers(0, 256, (64, 64), dtype=np.uint8)
+    mud = {'severity': 5}
+    colour = corrupt(np.repeat(grey[..., None], 3, 2), 'spatter', np.random.default_rng(1), **mud)
+    assert (colour[..., 1] != colour[..., 2]).any()
+    expected = colour @ np.array([0.299, 0.587, 0.114])
+    found = corrupt(grey, 'spatter', np.random.default_rng(1), **mud)
+    assert np.abs(found - expected).max() <= 0.5 + 1e-9

@@ -80,6 +80,18 @@ def test_equals_its_formula_and_gradient(kind, skip):
     torch.testing.assert_close(x.grad, y.grad, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.parametrize('skip', [0, 2])
+@pytest.mark.parametrize('kind', BROADCASTS)
+def test_padding_does_not_count(kind, skip):
+    module = filled(kind, skip_tokens=skip).double()
+    x = tokens(2, 7, WIDTH).double()
+    real = torch.tensor([[True] * 5 + [False] * 2, [True] * 7])
+    out = module(x, real)
+    torch.testing.assert_close(out[:1, :5], module(x[:1, :5]), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(out[1:], module(x[1:]), rtol=1e-12, atol=1e-12)
+    assert torch.isfinite(module(x, torch.zeros_like(real))).all()  # a text without words
+
+
 def test_printed_line_of_the_paper():
     x = tokens(3, 197, 384)
     line = 0.5 * x + 0.5 * x.mean(dim=1, keepdim=True)

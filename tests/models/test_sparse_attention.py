@@ -449,3 +449,9 @@ def test_mean_of_all_tokens():
         (found,) = vit(seeded(2, 3, 64, 64))
         assert found.shape == (2, 48)
         assert found.equal(vit.norm(taken[0].mean(1)))
+
+
+@pytest.mark.parametrize(('queries', 'silent'), [('R', 0), ('W', 4), ('G', 4)])
+def test_a_single_block_is_the_first_one(queries, silent):
+    pattern = SparsePattern(layout='sequence', queries=queries)
+    assert len(make_plan(pattern, (2, 2)).silent) == silent

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 
 import numpy as np
 import pytest
@@ -131,7 +132,9 @@ def test_even_the_clean_row_of_a_comparison_has_one(tmp_path):
     assert 'percentile bootstrap' in text
 
 
-@pytest.mark.parametrize('damage', ['missing', 'cut', 'shape', 'metric', 'names'])
+@pytest.mark.parametrize(
+    'damage', ['missing', 'cut', 'shape', 'metric', 'names', 'field', 'size', 'header', 'archive']
+)
 def test_files_that_do_not_fit_give_no_interval(damage, tmp_path):
     header, rows = sweep(tmp_path, INTERSECT)
     file = tmp_path / 'scores' / 'clean.npy.gz'
@@ -146,6 +149,20 @@ def test_files_that_do_not_fit_give_no_interval(damage, tmp_path):
         rows[0]['metrics']['mIoU'] += 1
     elif damage == 'names':
         (tmp_path / 'scores' / 'clean.csv').write_bytes(b'\xff\xfe')
+    elif damage == 'field':
+        (tmp_path / 'scores' / 'clean.csv').write_text(f'image,mIoU\n{"a" * 200_000},1\n')
+    elif damage in ('size', 'header'):
+        claim = {
+            'size': f"{{'descr': '<i8', 'fortran_order': False, 'shape': (2, 40, {10**30})}}\n",
+            'header': "{'descr': ((\n",
+        }[damage].encode()
+        file.write_bytes(
+            gzip.compress(b'\x93NUMPY\x01\x00' + len(claim).to_bytes(2, 'little') + claim)
+        )
+    elif damage == 'archive':
+        stream = io.BytesIO()
+        np.savez(stream, INTERSECT, UNION)
+        file.write_bytes(gzip.compress(stream.getvalue()))
     results = summarize_records(header, rows)
     add_image_intervals(results, tmp_path)
     assert results['cells'][0]['metrics']['mIoU']['over_images'] is None

@@ -77,6 +77,9 @@ def test_mpc_of_few_severities_says_so():
     assert result.mpc == pytest.approx((20 + 5) / 2)
     assert result.rpc is None
     assert (result.severities, result.complete) == ((3, 5), False)
+    all_but_one = {(name, s): 1.0 for name in ('fog', 'snow') for s in range(1, 6)}
+    del all_but_one['snow', 2]
+    assert not mean_performance(all_but_one).complete
     with pytest.raises(ValueError, match='at least one'):
         mean_performance({})
 
@@ -105,6 +108,7 @@ def test_welch_difference_equals_scipy():
     expected = stats.ttest_ind(a, b, equal_var=False).confidence_interval(0.95)
     assert (gap.low, gap.high) == pytest.approx((expected.low, expected.high), rel=1e-10)
     assert (gap.method, gap.n) == ('Welch', (5, 8))
+    assert gap.std == pytest.approx(np.hypot(np.std(a, ddof=1), np.std(b, ddof=1)))
 
 
 def test_pairs_are_made_by_the_number_of_the_repeat():

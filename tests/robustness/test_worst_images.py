@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from types import SimpleNamespace
 
 import cv2
 import numpy as np
@@ -11,7 +12,14 @@ import pytest
 from cb_mm.fileio.result_files import write_json
 from cb_mm.prediction.colours import ClassStyle
 from cb_mm.prediction.results import Ranking
-from cb_mm.robustness.worst_images import EACH, FILE, _encode, _ranked, read_worst_images
+from cb_mm.robustness.worst_images import (
+    EACH,
+    FILE,
+    _encode,
+    _ranked,
+    draw_worst_images,
+    read_worst_images,
+)
 
 
 @pytest.mark.parametrize(
@@ -53,3 +61,15 @@ def test_a_file_of_another_shape_or_length_is_not_used(tmp_path):
     assert read([{**entries[0], 'why': 3}]) == []
     assert read([{**entries[0], 'clean': {}}]) == []
     assert read_worst_images(tmp_path / 'nowhere') == {}
+
+
+def test_scores_of_another_number_of_images_are_not_used(tmp_path):
+    (tmp_path / 'scores').mkdir()
+    (tmp_path / 'scores' / 'clean.csv').write_text('image,mIoU\na,3\nb,2\nc,1\n')
+    cell = {'key': 'clean', 'corruption': 'clean', 'random': False}
+    data = SimpleNamespace(dataset=_Names(['a', 'b']))
+    assert draw_worst_images(data, {'headline': ['mIoU'], 'cells': [cell]}, tmp_path) == []
+
+
+class _Names(list):
+    names = property(list)

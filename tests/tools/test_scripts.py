@@ -9,7 +9,7 @@ import sys
 
 import pytest
 from forked import wait_for
-from tool import SMALL_UPERNET, TOOLS, environment, write_config
+from tool import REPO, SMALL_UPERNET, TOOLS, environment, write_config
 
 
 def sh(name: str, *words: object, cwd=None, **env: str) -> subprocess.CompletedProcess:
@@ -33,6 +33,21 @@ def test_dist_train_trains(scenes, tmp_path):
     assert done.returncode == 0, done.stderr[-3000:]
     assert 'batch    4 = 2 × 2 processes' in done.stdout
     assert (tmp_path / 'work' / 'iter_2.pth').exists()
+
+
+@pytest.mark.parametrize('words', [
+    [str(TOOLS / 'check_data.py'), 'mine.py'],
+    [str(TOOLS / 'train.py'), 'mine.py'],
+    ['-m', 'cb_mm_cli', 'export', 'mine.py', 'mine.pth', '--out', 'x'],
+])  # fmt: skip
+def test_control_c_while_a_tool_is_starting_is_one_line(words, tmp_path):
+    (tmp_path / 'torch.py').write_text('import signal\nsignal.raise_signal(signal.SIGINT)\n')
+    env = {**environment(), 'PYTHONPATH': os.pathsep.join([str(tmp_path), str(REPO)])}
+    done = subprocess.run(
+        [sys.executable, *words], env=env, capture_output=True, text=True, timeout=300
+    )
+    assert done.stderr == 'stopped.\n'
+    assert done.returncode == -signal.SIGINT  # which a shell calls 130
 
 
 #: A tool that imports nothing: it fails, is killed, or stops when a signal asks for it.
