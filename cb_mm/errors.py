@@ -78,7 +78,7 @@ def exit_code(job: Callable[[], object], reword: Callable[[str], str] = _as_it_i
 def _reader_has_gone() -> bool:
     """Return whether nobody reads the output any more, as after ``| head``; if so, drop it."""
     try:
-        sys.stdout.flush()
+        print(flush=True)  # what could not be written may have been dropped
     except BrokenPipeError:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())  # Python flushes once more when it ends
