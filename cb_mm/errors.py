@@ -58,7 +58,10 @@ def exit_code(job: Callable[[], object], reword: Callable[[str], str] = _as_it_i
     before, _reword = _reword, reword
     try:
         job()
+        sys.stdout.flush()
     except (UserError, OSError) as error:
+        if isinstance(error, BrokenPipeError) and _reader_has_gone():
+            return 128 + 13  # as a shell counts SIGPIPE
         message = _message(error)
         if message is None:
             raise
@@ -70,6 +73,18 @@ def exit_code(job: Callable[[], object], reword: Callable[[str], str] = _as_it_i
     finally:
         _reword = before
     return 0
+
+
+def _reader_has_gone() -> bool:
+    """Return whether nobody reads the output any more, as after ``| head``; if so, drop it."""
+    try:
+        print(flush=True)  # what could not be written may have been dropped
+    except BrokenPipeError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())  # Python flushes once more when it ends
+        os.close(nowhere)
+        return True
+    return False
 
 
 def _message(error: UserError | OSError) -> str | None:

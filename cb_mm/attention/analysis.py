@@ -14,7 +14,7 @@ from .. import _old_names
 from ..engine.signals import Stopped, stop_on_signals
 from ..errors import UserError
 from ..fileio.figures import check_formats
-from ..fileio.images import find_images, read_image
+from ..fileio.images import find_images, read_image, require_all_read
 from ..fileio.result_files import plain, write_csv, write_json
 from ..fileio.safe_text import one_line
 from .capture import LayerAttention
@@ -130,19 +130,12 @@ def _measure_all(
             _write(out, results, options, unread, notes)
         if stop.number:
             raise Stopped(stop.number)
-    require_all_read(unread, 'measured')
+    require_all_read(unread, 'all other images were measured')
     return results
 
 
 class Unreadable(Exception):
     """An image that cannot be read."""
-
-
-def require_all_read(unread: Sequence[str], done: str) -> None:
-    """Raise a UserError that names the first image that could not be read, at the very end."""
-    if unread:
-        more = f' and {len(unread) - 1} more' if len(unread) > 1 else ''
-        raise UserError(f'{unread[0]}{more} (all other images were {done})')
 
 
 def _measure(

@@ -44,12 +44,13 @@ def heads_figure(
         width = min(1.7, 14 / columns)
         height = panel_height(width, *image.shape[:2])
         note = f'{look.words} H: entropy, in nats.'
-        sheet = Sheet(len(layers), columns, width, height, 0.2, note=note)
+        longest = max(8, *(len(name) for name, _ in layers))  # 8: of 'layer 11'
+        sheet = Sheet(len(layers), columns, width, height, 0.2, note=note, label=longest)
         for row, (name, maps) in enumerate(layers):
             first = sheet.panel(row, 0)
             picture(first, image)
             first.set_title('input', pad=2.5)
-            first.set_ylabel(f'{figure_text(name)}\nlayer {maps.index}')
+            sheet.label(first, name, f'layer {maps.index}')
             mark_query(first, query, maps.tokens, image.shape[:2])
             shown = zip(maps.heads, maps.maps, maps.entropy, strict=True)
             for column, (head, values, entropy) in enumerate(shown, start=1):
@@ -85,8 +86,9 @@ def grid_figure(
         heads = max(len(maps.heads) for maps in layers)
         height = panel_height(width, rows, columns)
         sheet = Sheet(
-            heads, len(layers) + first, width, height, 0.0, top=0.2, note=look.words, first=first
-        )
+            heads, len(layers) + first, width, height, 0.0, top=0.2, note=look.words, first=first,
+            label=7,
+        )  # fmt: skip
         if image is not None:
             axes = sheet.panel(0, 0)
             picture(axes, _as_seen(image, layers[0].tokens))
@@ -103,7 +105,7 @@ def grid_figure(
                 if row == 0:
                     axes.set_title(f'layer {maps.index}', pad=2.5)
                 if column == first:
-                    axes.set_ylabel(f'head {head}')
+                    sheet.label(axes, f'head {head}')
         sheet.caption(f'{figure_text(name)}: attention of the {query.words}', look)
     return sheet.figure
 
@@ -150,7 +152,8 @@ def panels_figure(
     with matplotlib.rc_context(_STYLE):
         width = min(2.6, 14 / columns)
         height = panel_height(width, *image.shape[:2])
-        sheet = Sheet(len(rows), columns, width, height, 0.2, note=f'{note} {look.words}')
+        note, longest = f'{note} {look.words}', max(len(name) for name, _ in rows)
+        sheet = Sheet(len(rows), columns, width, height, 0.2, note=note, label=longest)
         for row, (name, panels) in enumerate(rows):
             for column, panel in enumerate(panels):
                 axes = sheet.panel(row, column)
@@ -160,7 +163,7 @@ def panels_figure(
                 picture(axes, shown)
                 axes.set_title(figure_text(panel.title), pad=2.5)
                 if column == 0:
-                    axes.set_ylabel(figure_text(name))
+                    sheet.label(axes, name)
                 if query is not None:
                     mark_query(axes, query, panel.tokens, image.shape[:2])
                 if panel.outline is not None:

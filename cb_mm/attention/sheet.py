@@ -11,6 +11,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
 
+from ..fileio.safe_text import figure_text, one_line
 from .maps import Query
 from .overlay import COLOURS, Look
 from .tokens import Tokens
@@ -35,6 +36,7 @@ class Sheet:
         top: Room for titles above the first row only.
         note: Small text below, in as many lines as it needs.
         first: Number of columns that stand apart, before the labels of the rows.
+        label: Letters of the longest label of a row, which is written upwards.
     """
 
     gap = 0.06
@@ -42,6 +44,8 @@ class Sheet:
     right = 0.75
     above = 0.28
     line = 0.12
+    letter = 0.066
+    scale = 1.05  # the words beside the colour bar
 
     def __init__(
         self,
@@ -53,9 +57,13 @@ class Sheet:
         top: float = 0.0,
         note: str = '',
         first: int = 0,
+        label: int = 8,
     ) -> None:
         self.width, self.height, self.head, self.first = width, height, head, first
-        self.block = rows * (height + head) + (rows - 1) * self.gap
+        # Panels of a panorama are lower than what is written beside them.
+        room = max(self.letter * min(label + 1, 14), self.scale / rows)
+        self.pad = max(room - height, 0.0)
+        self.block = rows * (height + self.pad + head) + (rows - 1) * self.gap
         # Columns that stand apart are left of the labels of the rows.
         self.apart = 0.3 if first else 0.0
         self.across = columns * width + (columns - 1) * self.gap + self.apart / 2
@@ -75,12 +83,21 @@ class Sheet:
         """Return the axes of one panel, the first at the top left."""
         x = self.left + column * (self.width + self.gap)
         x += self.apart / 2 if column >= self.first else -self.apart
-        from_top = (row + 1) * (self.height + self.head) + row * self.gap
-        y = self.below + self.gap + self.block - from_top
+        from_top = (row + 1) * (self.height + self.pad + self.head) + row * self.gap
+        y = self.below + self.gap + self.block - from_top + self.pad / 2
         axes = self._axes(x, y, self.width, self.height)
         for spine in axes.spines.values():
             spine.set_linewidth(0.5)
         return axes
+
+    def label(self, axes: Axes, name: str, *more: str) -> None:
+        """Write a name, in two lines if it is long, and more lines beside the row of a panel."""
+        room = int((self.height + self.pad) / self.letter)
+        name = one_line(name)
+        if len(name) > 2 * room:  # names of models often differ at the end
+            name = f'{name[:room]}…{name[1 - room :]}'
+        lines = [name[:room], name[room:]] if len(name) > room else [name]
+        axes.set_ylabel('\n'.join(figure_text(line) for line in (*lines, *more)), labelpad=2)
 
     def caption(self, text: str, look: Look, label: str = 'attention') -> None:
         """Add the title above, the note below and the colour scale."""
@@ -92,8 +109,9 @@ class Sheet:
                 0.08 / across, y / up, line, va='bottom', fontsize=6.5, color='#444444'
             )
         self.figure.text(
-            self.left / across, 1 - 0.06 / up, text, va='top', ha='left', fontsize=9, weight='bold'
-        )
+            self.left / across, 1 - 0.06 / up, text, va='top', ha='left', weight='bold',
+            fontsize=min(9, 100 * (across - self.left) / len(text)),
+        )  # fmt: skip
         height = min(self.block - self.head, 2.6)
         y = self.below + self.gap + (self.block - self.head - height) / 2
         mappable = ScalarMappable(matplotlib.colors.Normalize(0, 1), COLOURS)

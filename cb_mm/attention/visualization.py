@@ -13,9 +13,9 @@ from tqdm import tqdm
 from ..errors import UserError
 from ..fileio.atomic import write_atomically
 from ..fileio.figures import check_formats
-from ..fileio.images import find_images, read_image
+from ..fileio.images import find_images, read_image, require_all_read
 from ..fileio.result_files import write_csv, write_json
-from .analysis import progress, require_all_read
+from .analysis import progress
 from .capture import choose
 from .explorer import Plan, write_explorer
 from .figures import save
@@ -97,7 +97,7 @@ def visualize(
             unread.append(str(error))
         else:
             written += _visualize_image(file, stem, image, subjects, query, options, console, notes)
-    require_all_read(unread, 'drawn')
+    require_all_read(unread, 'all other images were drawn')
     return written
 
 

@@ -16,6 +16,8 @@ from ..errors import MissingFile, UserError
 from .folders import list_files
 
 SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.webp', '.tif', '.tiff')
+#: A folder of text files renamed to images should not fill the screen.
+_NAMED = 20
 
 
 def find_images(places: Sequence[str | Path], limit: int | None = None) -> list[Path]:
@@ -34,6 +36,19 @@ def find_images(places: Sequence[str | Path], limit: int | None = None) -> list[
             raise MissingFile(f'image {place} does not exist.')
     found = list(dict.fromkeys(found))
     return found if limit is None else found[:limit]
+
+
+def require_all_read(unread: Sequence[str], others: str) -> None:
+    """Raise a UserError that names the inputs that could not be read, at the very end of a run.
+
+    Args:
+        unread: What is wrong with each.
+        others: What became of the others.
+    """
+    if unread:
+        more = [f'... and {len(unread) - _NAMED:,} more'] if len(unread) > _NAMED else []
+        lines = '\n  '.join([*unread[:_NAMED], *more])
+        raise UserError(f'{lines}\n({others})' if len(unread) > 1 else f'{lines} ({others})')
 
 
 def read_image(path: str | Path) -> np.ndarray:

@@ -6,6 +6,7 @@ A legend sorted by area, as many tools draw it, changes from image to image and 
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import lru_cache
 
 import numpy as np
 from PIL import Image, ImageDraw
@@ -58,12 +59,21 @@ def class_legend(present: Collection[int], style: ClassStyle, height: int, size:
     return np.asarray(panel)
 
 
+@lru_cache(maxsize=8)
+def _widest(names: tuple[str, ...], size: int) -> int:
+    """Return the width of the widest name; the most likely class is written in bold."""
+    return max((width_of(short(name), size, bold=True) for name in names), default=0)
+
+
 def ranking_panel(ranking: Ranking, style: ClassStyle, height: int, size: int) -> np.ndarray:
-    """Draw the most likely classes with their probabilities as bars; uint8 RGB."""
+    """Draw the most likely classes with their probabilities as bars; uint8 RGB.
+
+    The width depends on the classes alone, so that bars of two images or frames can be compared.
+    """
     row = round(size * 2.6)
     names = [short(style.name(int(number))) for number in ranking.labels]
     number_width = width_of('100.0 %', size)
-    widest = max([width_of(name, size) for name in names] + [12 * size])
+    widest = max(12 * size, _widest(tuple(style.names), size), *(width_of(n, size) for n in names))
     width = widest + number_width + 4 * size
     height = max(height, row * len(names) + size)
     panel = Image.new('RGB', (width, height), 'white')

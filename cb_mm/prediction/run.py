@@ -16,6 +16,7 @@ from ..engine.failures import explained
 from ..engine.signals import Stopped, StopRequest, stop_on_signals
 from ..errors import UserError
 from ..fileio.atomic import draft_of
+from ..fileio.images import require_all_read
 from ..fileio.json_lines import RecordFile
 from ..fileio.result_files import plain
 from .files import PredictionFiles
@@ -120,9 +121,7 @@ class _Run:
                 self.files.write_tables(self.predictor.config)
             if stop.number:
                 raise Stopped(stop.number)
-        if self.unread:
-            more = f' and {len(self.unread) - 1} more' if len(self.unread) > 1 else ''
-            raise UserError(f'{self.unread[0]}{more} (all other inputs were predicted)')
+        require_all_read(self.unread, 'all other inputs were predicted')
 
     def _records(self) -> RecordFile:
         file, options = self.out / RECORDS, self.options

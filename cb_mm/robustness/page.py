@@ -18,6 +18,7 @@ from .comparison_text import comparison_notes
 from .image_scores import read_image_scores
 from .jobs import count
 from .metrics import HEADLINES
+from .overall import mean_over_suite, worst_of_suite
 from .reliability import CALIBRATION, accuracy_of, has_calibration, reliability_of
 from .units import PERCENT
 from .worst_images import image_metric, pass_key, read_worst_images
@@ -79,8 +80,7 @@ def page_data(
             for name in results['headline']
         ],
         'cells': [_cell(cell, results, other, comparison['rows']) for cell in results['cells']],
-        'summary': results.get('summary') or {},
-        'worst_case': results.get('worst') or {},
+        'overall': _overall(results, other),
         'mce': _errors(results.get('mce')),
         'calibration': {**CALIBRATION, 'accuracy': 'accuracy'} if has_calibration(results) else {},
         'classes': _classes(results, other),
@@ -89,6 +89,21 @@ def page_data(
         'worst': _with_other(worst, other),
         'notes': _notes(results, other),
     }
+
+
+def _overall(results: Mapping[str, Any], other: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    """Return mPC and the worst case by model, if they are over the same corruptions."""
+    keys = {cell['key'] for cell in results['cells']}
+    twins = [cell for cell in (other or {'cells': []})['cells'] if cell['key'] in keys]
+    sides = [results['cells'], twins] if len(twins) == len(keys) else [results['cells']]
+    return [
+        {
+            name: {'mean': mean_over_suite(cells, name), 'worst': worst_of_suite(cells, name)}
+            for name in results['headline']
+            if all(name in cell['metrics'] for cell in cells)
+        }
+        for cells in sides
+    ]
 
 
 def _errors(mce: Mapping[str, Any] | None) -> dict[str, Any] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..corruption.registry import words
@@ -49,8 +49,9 @@ def robustness_figure(results: Mapping[str, Any], other: Mapping[str, Any] | Non
     )
     columns = min(len(curves), _COLUMNS)
     width = max(7.5 if bars else 0, 2.1 * columns + 0.8, 5)
-    figure = new_figure(width, sum(heights) + 0.7)
-    figure.suptitle(_headline(models, results), fontsize=9)
+    headline = textwrap.wrap(_headline(models, results), int(13 * width))
+    figure = new_figure(width, sum(heights) + 0.55 + 0.15 * len(headline))
+    figure.suptitle('\n'.join(headline), fontsize=9)
     parts = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
     if bars:
         axes = parts[0].subplots(1, max(len(names), 1), squeeze=False, sharey=True)[0]
@@ -58,11 +59,18 @@ def robustness_figure(results: Mapping[str, Any], other: Mapping[str, Any] | Non
             _draw_bars(axis, bars, models, name, _axis_title([name], results))
         if len(models) > 1:
             handles, labels = axes[0].get_legend_handles_labels()
-            parts[0].legend(handles, labels, loc='outside upper center', ncols=2, frameon=False,
-                            fontsize=8)  # fmt: skip
+            _legend(parts[0], handles, labels, width)
     if curves:
-        _draw_curves(parts[-1], curves, models, names, columns, rows)
+        _draw_curves(parts[-1], curves, models, names, columns, rows, width)
     return figure
+
+
+def _legend(part: Any, handles: Iterable, labels: Iterable[str], width: float) -> None:
+    """Put the legend above a part of the figure, within its width in inches."""
+    lines = [textwrap.fill(label, int(15 * (width - 0.8))) for label in labels]
+    longest = max((len(line) for text in lines for line in text.split('\n')), default=0)
+    ncols = 2 if longest < 15 * (width / 2 - 0.8) else 1
+    part.legend(handles, lines, loc='outside upper center', ncols=ncols, frameon=False, fontsize=8)
 
 
 def _headline(models: Sequence, results: Mapping[str, Any]) -> str:
@@ -134,7 +142,7 @@ def _draw_bars(
 
 def _draw_curves(
     part: Any, corruptions: Sequence[str], models: Sequence, names: Sequence[str], columns: int,
-    rows: int,
+    rows: int, width: float,
 ) -> None:  # fmt: skip
     axes = part.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
     lines = {}
@@ -163,8 +171,7 @@ def _draw_curves(
     part.supylabel(_axis_title(names, models[0][1]), fontsize=8)
     part.supxlabel('severity', fontsize=8)
     if len(lines) > 1:
-        part.legend(lines.values(), lines.keys(), loc='outside upper center', ncols=2,
-                    frameon=False, fontsize=8)  # fmt: skip
+        _legend(part, lines.values(), lines.keys(), width)
 
 
 def _curve(model: Mapping[str, Any], corruption: str, name: str) -> list[tuple[int, float, float]]:

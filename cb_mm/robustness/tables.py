@@ -133,10 +133,13 @@ def _overall_line(overall: Mapping[str, Any] | None, name: str) -> str:
     what = 'severities 1 to 5' if overall['complete'] else f'the measured severities ({severities})'
     if not overall['complete'] and list(overall['severities']) == [1, 2, 3, 4, 5]:
         what = 'those of severities 1 to 5 that each corruption has in the table'
-    relative = '' if overall['rpc'] is None else f', rPC {100 * overall["rpc"]:.2f} %'
+    relative, ratio = '', ''
+    if overall['rpc'] is not None:  # without a score on clean images, or with one of 0
+        relative = f', rPC {100 * overall["rpc"]:.2f} %'
+        ratio = ', and its ratio to clean images'
     return (
         f'mPC {overall["mpc"]:.2f}{relative}: {markdown_text(title_of(name))} averaged over {what} '
-        f'and {count(overall["corruptions"], "corruption")}, and its ratio to clean images.'
+        f'and {count(overall["corruptions"], "corruption")}{ratio}.'
     )
 
 

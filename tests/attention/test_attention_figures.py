@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from io import BytesIO
 from types import SimpleNamespace
 
@@ -23,8 +24,8 @@ from cb_mm.attention.figures import (
     sparsity_figure,
 )
 from cb_mm.attention.layer_statistics import measure
-from cb_mm.attention.map_figures import grid_figure, heads_figure
-from cb_mm.attention.maps import at_image, map_range, normalise, parse_query, read_maps
+from cb_mm.attention.map_figures import Panel, grid_figure, heads_figure, panels_figure
+from cb_mm.attention.maps import LayerMaps, at_image, map_range, normalise, parse_query, read_maps
 from cb_mm.attention.overlay import Look, encode, grey, ordinal, overlay
 from cb_mm.attention.records import identity_of
 from cb_mm.attention.sheet import picture
@@ -386,3 +387,43 @@ def test_records_are_of_these_models_sizes_and_percentiles():
         identity(to_rgb=False),
     ]  # fmt: skip
     assert len({expected, *others}) == 1 + len(others)
+
+
+def words_on(figure: Figure) -> dict[str, tuple[float, float, float, float]]:
+    """Return where each text of a figure is drawn: left, bottom, right, top, in shares of it."""
+    figure.canvas.draw()
+    renderer, whole = figure.canvas.get_renderer(), figure.bbox
+    found = {}
+    for number, text in enumerate(figure.findobj(matplotlib.text.Text)):
+        if text.get_visible() and text.get_text().strip():
+            box = text.get_window_extent(renderer)
+            place = (box.x0 / whole.x1, box.y0 / whole.y1, box.x1 / whole.x1, box.y1 / whole.y1)
+            found[f'{number} {text.get_text()}'] = place
+    return found
+
+
+@pytest.mark.parametrize('shape', [(60, 480), (375, 1242), (480, 60)])
+@pytest.mark.parametrize(
+    ('name', 'layers'), [('ViT', 6), ('cityscapes_upernet_vit_s_cb, iter_160000.pth', 1)]
+)
+def test_words_of_maps_neither_overlap_nor_leave_the_figure(shape, name, layers):
+    image = np.zeros((*shape, 3), np.uint8)
+    grid = tuple(max(side // 16, 1) for side in shape)
+    tokens = Tokens(('cls',), grid, tuple(16 * side for side in grid), (16, 16))
+    maps = np.random.default_rng(0).random((3, *grid))
+    found = [
+        LayerMaps(number, 'attention', tokens, (0, 1, 2), maps, np.zeros((3, 1)), np.ones(3))
+        for number in range(layers)
+    ]
+    query = parse_query('cls')
+    panels = [Panel('input', None, tokens), Panel('rollout', maps[0], tokens)]
+    for figure in (
+        grid_figure(name, found, query, image=image),
+        heads_figure(image, [(name, found[0]), (f'{name}, other', found[0])], query),
+        panels_figure(image, [(name, panels)], 'Attention rollout of the class token', 'A note.'),
+    ):
+        words = words_on(figure)
+        assert all(min(box) >= 0 and max(box) <= 1 for box in words.values()), words
+        for (one, a), (other, b) in itertools.combinations(words.items(), 2):
+            apart = a[2] <= b[0] or b[2] <= a[0] or a[3] <= b[1] or b[3] <= a[1]
+            assert apart, (one, a, other, b)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -89,3 +91,15 @@ def test_what_is_not_there_is_a_missing_file_for_python_too(look, tmp_path):
     with pytest.raises(FileNotFoundError, match=r'nothing|\*\.png') as found:
         look(tmp_path)
     assert isinstance(found.value, UserError)
+
+
+def test_a_reader_that_has_gone_is_no_error(monkeypatch, capsys):
+    """As after ``| head``; the last words are still in the buffer when the job is done."""
+    for words in ('a\n', 'a\n' * 100_000):
+        reading, writing = os.pipe()
+        with open(writing, 'w') as output:
+            monkeypatch.setattr(sys, 'stdout', output)
+            os.close(reading)
+            assert exit_code(lambda said=words: print(said)) == 128 + 13
+        monkeypatch.undo()
+    assert not capsys.readouterr().err

@@ -150,3 +150,13 @@ def test_a_ranking_has_bars():
     first, second = (int(value) for value in np.unique(blue[blue > 0])[::-1])
     assert first / second == pytest.approx(3, rel=0.05)
     assert draw_side_by_side([Panel('clean', GREY, ranking)], Look(style)).shape[1] > 60
+
+
+def test_bars_of_all_images_have_one_length():
+    """Otherwise they cannot be compared, and a video cuts the wider ones."""
+    style = ClassStyle(['cat', 'dog', 'black-footed ferret, ferret'])
+    found = [Ranking(np.array(labels), np.array([0.5, 0.5])) for labels in ([0, 1], [2, 1])]
+    panels = [draw_one(Panel('', GREY, ranking), Look(style))[:, 60:] for ranking in found]
+    lengths = {int((panel == [0, 114, 178]).all(axis=2).sum(axis=1).max()) for panel in panels}
+    assert len(lengths) == 1
+    assert len({panel.shape for panel in panels}) == 1

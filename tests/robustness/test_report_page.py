@@ -135,7 +135,13 @@ def test_calibration_and_what_a_suite_says(tested, opened):
     assert page.locator('#calibration svg').count() == 2, 'clean, and one corruption'
     dots = page.locator('#calibration svg').first.locator('circle.s1').count()
     assert dots == sum(count > 0 for count in results['cells'][0]['curves']['reliability']['count'])
-    assert results['worst']['mIoU']['title'] in page.locator('#scores').inner_text()
+    said = page.locator('#scores').inner_text()
+    sides = (results['comparison']['this'], tested[0]), (results['comparison']['other'], tested[1])
+    for name, folder in sides:
+        one = read_json(folder / 'results.json')
+        assert f'{name}, mIoU (%): mPC {one["summary"]["mIoU"]["mpc"]:.2f}' in said
+        worst = one['worst']['mIoU']
+        assert f'{name}, mIoU (%): worst case {worst["mean"]:.2f}, by {worst["title"]}' in said
     gap = results['comparison']['rows'][0]
     assert 'p (Holm)' in rows(page, 'scores')[0][4]
     by_class = [row for row in rows(page, 'classes') if row[3] != '–']

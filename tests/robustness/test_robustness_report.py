@@ -221,6 +221,22 @@ def test_an_unknown_format_is_refused_before_the_test(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize('what', [table9, severities])
+def test_long_names_stay_within_the_figure(what):
+    results, other = (summarize_records(*what()) for _ in range(2))
+    results['model'] = 'cityscapes_upernet_vit_s_cb (160k), iter_160000.pth of the second run'
+    other['model'] = 'a_long_name_' * 20
+    figure = robustness_figure(results, other)
+    figure.canvas.draw()
+    words = [figure._suptitle, *(text for part in figure.subfigs for legend in part.legends
+                                 for text in legend.get_texts())]  # fmt: skip
+    assert len(words) == 3
+    for text in words:
+        box = text.get_window_extent()
+        assert box.x0 >= 0, text
+        assert box.x1 <= figure.bbox.x1, text
+
+
 def test_bars_are_the_means():
     results = summarize_records(*table9())
     figure = robustness_figure(results, summarize_records(*table9(1.0)))

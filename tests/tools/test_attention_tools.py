@@ -257,15 +257,17 @@ def test_analyze_passes_over_a_broken_image(study, tmp_path, capsys):
     images.mkdir()
     for number in range(3):
         (images / f'{number}.png').write_bytes((study.images / f'{number}.png').read_bytes())
-    (images / '1.png').write_bytes((images / '1.png').read_bytes()[:900])
+    for name in ('1.png', '3.png'):
+        (images / name).write_bytes((images / '1.png').read_bytes()[:900])
     words = [*study.plain, images, '--format', 'png', '--out', tmp_path / 'out']
     assert analyze([str(word) for word in words]) == 2
     error = capsys.readouterr().err
     assert '1.png is damaged' in error
+    assert '3.png is damaged' in error
     assert 'all other images were measured' in error
     summary = json.loads((tmp_path / 'out' / 'summary.json').read_text())
     assert summary['models'][0]['images'] == 2
-    assert len(summary['unread']) == 1
+    assert len(summary['unread']) == 2
 
 
 def test_a_backbone_that_stops_early(study, tmp_path, capsys):

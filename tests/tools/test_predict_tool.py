@@ -229,10 +229,12 @@ def test_a_broken_image_is_named_and_the_others_are_finished(
     for place in ('one', 'two'):
         (folder / place).mkdir(parents=True)
         shutil.copy(photos[0], folder / place / 'same.jpg')
-    (folder / 'cut.jpg').write_bytes(photos[0].read_bytes()[:600])
+    for name in ('cut.jpg', 'short.jpg'):
+        (folder / name).write_bytes(photos[0].read_bytes()[:600])
     assert tool(words(models['seg'], folder, '--out', tmp_path / 'out')) == 2
     said = capsys.readouterr().err
     assert 'cut.jpg' in said
+    assert 'short.jpg' in said
     assert '(all other inputs were predicted)' in said
     assert 'Traceback' not in said
     labels = {
