@@ -3,6 +3,7 @@
 Examples:
   cb-mm upstream mmseg train my_config.py --work-dir work
   cb-mm upstream mmdet test my_config.py work/epoch_12.pth
+  cb-mm upstream mmdet train mask_rcnn_vit_ti_cb
 
 my_config.py may then have a base such as _base_ = ['cb_mm::upernet_vit_s_cb.py'], which mmengine
 on its own refuses: it knows this syntax for a fixed list of packages only. Its ignore_index reaches
@@ -44,15 +45,18 @@ def main(argv: list[str] | None = None) -> int:
     """Run the tool within this process; its errors are its own, ours have one message."""
     args = parse(argv)
     from cb_mm.config.ignore_index import followed_in_every_config
-    from cb_mm.config.recipes import names_are_known
+    from cb_mm.config.recipes import names_are_known, recipe_file
     from cb_mm.errors import exit_code
 
     def job() -> None:
         with names_are_known(), followed_in_every_config():
             runpy.run_path(str(args.file), run_name='__main__')
 
+    words = list(args.words)
+    if words and not Path(words[0]).exists():
+        words[0] = str(recipe_file(words[0]) or words[0])
     before = sys.argv
-    sys.argv = [str(args.file), *args.words]
+    sys.argv = [str(args.file), *words]
     try:
         return exit_code(job, in_options)
     finally:

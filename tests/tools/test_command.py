@@ -121,6 +121,10 @@ def test_a_config_of_ones_own_in_upstreams_tools(tmp_path, monkeypatch, capsys):
         command.main(['upstream', 'mmseg', 'train', 'own.py'])
     assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(expected))
     assert Config.__dict__['fromfile'] is before
+    recipe = load_config('demo_upernet_vit_ti_cb').to_dict()
+    with pytest.raises(SystemExit, match='3'):
+        command.main(['upstream', 'mmseg', 'train', 'demo_upernet_vit_ti_cb'])
+    assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(recipe))
     for wrong, message in ((text.format(300), 'ignore_index is 300 in the config'),
                            ("_base_ = 'cb_mm::upernet.py'", 'has no such recipe')):  # fmt: skip
         Path('own.py').write_text(wrong)
