@@ -173,7 +173,7 @@ def save_now(runner: Runner, iteration: int, batches: int) -> str | None:
         batches: How many of them in this epoch.
 
     Returns:
-        The file; None if the config has no `SafeCheckpointHook`, or gradients are being accumulated.
+        The file; None without a `SafeCheckpointHook`, or while gradients are being accumulated.
     """
     hook = next((h for h in runner.hooks if isinstance(h, SafeCheckpointHook)), None)
     if hook is None or not updated(runner.optim_wrapper):
