@@ -13,6 +13,7 @@ import importlib
 import inspect
 import json
 import logging
+import multiprocessing
 import os
 import signal
 import sys
@@ -67,6 +68,7 @@ def process() -> Iterator[tuple[str, str]]:
     yield 'sys.path', repr(sys.path)
     yield 'sys.excepthook', show(sys.excepthook)
     yield 'os.environ', repr(sorted(os.environ.items()))
+    yield 'start of processes', repr(multiprocessing.get_start_method(allow_none=True))
     for number in signal.valid_signals():
         yield f'signal {number}', repr(signal.getsignal(number))
     loggers = {'root': logging.root, **logging.root.manager.loggerDict}

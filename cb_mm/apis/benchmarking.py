@@ -89,7 +89,9 @@ def benchmark(
         models_or_configs = [models_or_configs]
     if not models_or_configs:
         raise UserError('`models_or_configs` names no model.')
-    least = {'size': min(size), 'batch': batch, 'repeats': repeats, 'threads': threads or 1}
+    least = {'size': min(size), 'batch': batch, 'repeats': repeats}
+    if threads is not None:
+        least['threads'] = threads
     for name, value in least.items():
         if value < 1:
             raise UserError(f'`{name}` {value}: at least 1 is needed.')

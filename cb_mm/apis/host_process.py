@@ -7,6 +7,7 @@ training run also leaves its Runner, with the logger, the scope and the random n
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -28,7 +29,7 @@ _CURRENT: tuple[Any, ...] = (MMLogger, MessageHub, Visualizer, DefaultScope)
 def unchanged_process() -> Iterator[None]:
     """Restore settings, random generators, and mmengine's current logger, scope and the like."""
     before = [(owner, dict(owner._instance_dict)) for owner in _CURRENT]
-    with unchanged_settings(), kept_generators():
+    with unchanged_settings(), kept_generators(), _kept_gpu_generators():
         try:
             yield
         finally:
@@ -38,14 +39,28 @@ def unchanged_process() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def _kept_gpu_generators() -> Iterator[None]:
+    """Put the generators of the GPUs back, if the process uses any."""
+    states = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+    try:
+        yield
+    finally:
+        if states:
+            torch.cuda.set_rng_state_all(states)
+
+
+@contextlib.contextmanager
 def unchanged_settings() -> Iterator[None]:
-    """Restore threads, cuDNN's choices and the environment, which configs and options can set."""
+    """Restore threads, how processes start, cuDNN's choices and the environment.
+
+    Configs and options can set them.
+    """
     cudnn = torch.backends.cudnn
     threads, images = torch.get_num_threads(), cv2.getNumThreads()
     choices = cudnn.benchmark, cudnn.deterministic
     exact = torch.are_deterministic_algorithms_enabled()
     warned = torch.is_deterministic_algorithms_warn_only_enabled()
-    environment = dict(os.environ)
+    environment, start = dict(os.environ), multiprocessing.get_start_method(allow_none=True)
     try:
         yield
     finally:
@@ -57,6 +72,7 @@ def unchanged_settings() -> Iterator[None]:
         for name in [name for name in os.environ if name not in environment]:
             del os.environ[name]
         os.environ.update(environment)
+        multiprocessing.set_start_method(start, force=True)
 
 
 @contextlib.contextmanager

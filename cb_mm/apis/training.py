@@ -122,7 +122,9 @@ def train(
     """
     runner = run_training(options_from(TrainOptions, locals()))
     trained = unwrap(runner.model)
-    trained.cfg = runner.cfg  # as mmseg's and mmdet's init functions leave it; prediction reads it
+    # As mmseg's and mmdet's init functions leave them; prediction and mmseg's own read them.
+    trained.cfg = runner.cfg
+    trained.dataset_meta = getattr(runner.train_dataloader.dataset, 'metainfo', {})
     scalars = runner.message_hub.log_scalars
     metrics = {
         name.removeprefix('val/'): float(history.current())

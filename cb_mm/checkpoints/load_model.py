@@ -10,6 +10,7 @@ from mmengine.logging import print_log
 from mmengine.registry import MODELS, init_default_scope
 from torch import Tensor, nn
 
+from ..compat.wrappers import with_weights
 from ..config.explain import explaining_build_errors, require_keys
 from ..config.loading import replace_sync_bn
 from ..errors import UserError, require_name
@@ -76,9 +77,9 @@ def load_model(
         weights, _ = fit(find_backbone(content, layout, target), target)
     else:
         weights = _weights_of(part, weights_in(content), checkpoint)
-    target = model
+    target = with_weights(model)
     if part is not None or 'backbone' not in config.model:
-        target = _target(model, weights)
+        target = _target(target, weights)
         weights = _without_heads(weights, target, checkpoint)
     require_fit(target, weights, checkpoint)
     if part is None:

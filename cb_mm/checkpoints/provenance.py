@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import nn
 
-from ..compat.wrappers import unwrap
+from ..compat.wrappers import with_weights
 from ..errors import UserError
 from .label_set import KEY, LabelSet
 from .model_settings import Settings, differences, settings_of
@@ -91,7 +91,7 @@ class Provenance:
     @classmethod
     def of_model(cls, model: nn.Module) -> Provenance:
         """Return that of a built model, or of a backbone by itself."""
-        model = unwrap(model)
+        model = with_weights(model)
         backbone = getattr(model, 'backbone', model)
         layers = tuple(getattr(backbone, 'broadcast_layers', ()))
         kind = getattr(backbone, 'broadcast', None) if layers else None

@@ -60,8 +60,11 @@ def launched(launcher: str, environment: Mapping[str, str]) -> dict[str, str]:
         environment: The variables of the process.
 
     Raises:
-        UserError: The launcher has not started it, or the first machine is not known.
+        UserError: There is no such launcher, it has not started the process, or the first machine
+            is not known.
     """
+    if launcher not in _VARIABLES:
+        raise UserError(f'`launcher` {launcher} is not one of none, {", ".join(_VARIABLES)}.')
     names = next((n for n in _VARIABLES[launcher] if set(n) <= environment.keys()), None)
     if names is None:
         lacking = _VARIABLES[launcher][0][0]

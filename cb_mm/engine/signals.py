@@ -126,6 +126,10 @@ def leave_signals_to_parent(*_: object) -> None:
 
 
 def _end_with_parent(parent: int) -> None:
-    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != parent:
-        pass
+    # After a kill -9 of its parent it could wait for ever to hand over its batch, and keep the
+    # connections open by which the other processes of the run would notice.
+    while os.getppid() == parent:
+        came = signal.sigtimedwait({signal.SIGTERM}, 2)
+        if came is not None and came.si_pid == parent:
+            break
     os._exit(0)  # as torch's own handler in its workers does

@@ -197,6 +197,8 @@ def _training_config(options: TrainOptions) -> Config:
     config = prepare_config(options, options.schedule, length=(options.iters, options.epochs))
     require_keys(config, 'train_dataloader', 'train_cfg', 'optim_wrapper')
     refuse_strategies(config)
+    if options.seed is not None and not 0 <= options.seed < 2**32:
+        raise UserError(f'`seed` {options.seed} is not between 0 and 2**32 - 1.')
     use_safe_checkpoints(config)
     if options.save_every is not None:
         duration(options.save_every)
@@ -267,6 +269,8 @@ def _build_quietly(config: Config, model: nn.Module | None, channels_last: bool)
 
 
 def _add_logger(config: Config, name: str) -> None:
+    if name not in LOGGERS:
+        raise UserError(f'`logger` {name} is not one of {", ".join(LOGGERS)}.')
     if importlib.util.find_spec(name) is None:
         raise UserError(f'`logger` {name}: the package is not installed. Run: pip install {name}')
     if 'visualizer' not in config:

@@ -22,6 +22,8 @@ _NAMED = 20
 
 def find_images(places: Sequence[str | Path], limit: int | None = None) -> list[Path]:
     """Return the image files that are named, and those in the folders that are named, sorted."""
+    if limit is not None and limit < 1:
+        raise UserError(f'`limit` {limit}: at least one image is needed.')
     found: list[Path] = []
     for place in map(Path, places):
         if place.is_dir():

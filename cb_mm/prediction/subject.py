@@ -14,6 +14,7 @@ from mmengine.registry import init_default_scope
 from timm.data import ImageNetInfo
 from torch import nn
 
+from ..checkpoints.label_set import LabelSet
 from ..checkpoints.load_model import load_model
 from ..checkpoints.match import weights_digest
 from ..checkpoints.normalization import set_normalization
@@ -107,7 +108,8 @@ def load_predictor(
         except (RuntimeError, AssertionError) as error:
             raise UserError(f'`device` {device} cannot be used: {error}') from error
     meta: Any = getattr(model, 'dataset_meta', None) or {}
-    classes = [str(name) for name in meta.get('classes') or ()] or _imagenet_classes(settings)
+    names = meta.get('classes') or LabelSet.of_config(settings).classes
+    classes = [str(name) for name in names] or _imagenet_classes(settings)
     style = ClassStyle.of_config(settings, classes)
     identity = {
         'weights': weights,

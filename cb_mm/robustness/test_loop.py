@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,7 +15,8 @@ from ..checkpoints.label_set import LabelSet
 from ..checkpoints.match import require_fit, weights_in
 from ..checkpoints.provenance import check_exact
 from ..checkpoints.read import read_checkpoint
-from ..compat.wrappers import unwrap
+from ..compat.wrappers import unwrap, with_weights
+from ..errors import UserError
 from ..fileio.result_files import read_json
 from .given import describe_data
 from .sweep import SweepOptions, sweep
@@ -105,9 +107,18 @@ class RobustnessTestLoop(BaseLoop):
             'amp': fp16,
         }
 
+    @property
+    def evaluator(self) -> Any:
+        """Refuse what mmdet's ``tools/test.py --out`` does: add a metric to the evaluator."""
+        raise UserError(
+            'RobustnessTestLoop has no single evaluator: every pass has its own. Leave out `--out` '
+            'of the tool; `out` in test_cfg names the folder of the results.'
+        )
+
     def run(self) -> dict[str, float]:
         """Run the suite on the runner's model and return the means by cell and metric."""
         runner = self.runner
+        self._say_what_is_not_done()
         runner.call_hook('before_test')
         runner.call_hook('before_test_epoch')
         model = unwrap(runner.model)
@@ -133,9 +144,27 @@ class RobustnessTestLoop(BaseLoop):
         runner.call_hook('after_test')
         return metrics
 
+    def _say_what_is_not_done(self) -> None:
+        """Name options of the host's tool that mean one pass."""
+        said = []
+        if any(getattr(hook, 'draw', False) for hook in self.runner.hooks):
+            said.append(
+                'RobustnessTestLoop draws no predictions (`--show`, `--show-dir`, draw=True of a '
+                'hook). `cb-mm test --show-dir` does.'
+            )
+        metrics = self.runner.cfg.get('test_evaluator')
+        for metric in metrics if isinstance(metrics, (list, tuple)) else [metrics]:
+            if isinstance(metric, Mapping) and metric.get('output_dir'):
+                said.append(
+                    'every pass writes its predictions to the same folder (`--out`): '
+                    f'{metric["output_dir"]} holds those of the last pass alone.'
+                )
+        for line in said:
+            print_log(line, self.runner.logger, logging.WARNING)
+
     def _require_exact(self, file: str, model: Any) -> None:
         """Refuse weights that are not of exactly this model: mmengine takes what fits."""
         content = read_checkpoint(file)
-        require_fit(model, weights_in(content), file)
+        require_fit(with_weights(model), weights_in(content), file)
         labels = LabelSet.of_metainfo(self.dataloader.dataset.metainfo)
         check_exact(file, content, model, self.options['allow_mismatch'], labels)

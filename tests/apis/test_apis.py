@@ -66,6 +66,7 @@ def test_train_a_config(small, tmp_path, capfd):
     assert set(run.metrics) == {'aAcc', 'mIoU', 'mAcc'}
     written = read_checkpoint(run.checkpoint)['state_dict']
     assert all(torch.equal(value, run.model.state_dict()[key]) for key, value in written.items())
+    assert len(run.model.dataset_meta['classes']) == 16
     run.save(tmp_path / 'saved')
     assert names(tmp_path / 'saved') == {'seg.py', 'iter_6.pth'}
     with pytest.raises(UserError, match=r'Pass `resume` .* another `work_dir`\.'):
@@ -158,6 +159,9 @@ def test_the_images_of_a_data_loader(small, tmp_path):
     assert taken.files['images.jsonl'] == given.files['images.jsonl']
     found = predict(model, data_loader=loader.dataset, limit=2)
     assert [one.source for one in found] == files[:2]
+    del model.dataset_meta  # as for a model that the host has built
+    assert predict(model, inputs=files[0]).classes == found.classes
+    assert found.classes[0] == 'building'
     with pytest.raises(UserError, match='`images` and `data_loader`: give one of them'):
         attention_statistics(model, images=files, data_loader=loader)
     with pytest.raises(UserError, match='`data_loader`: list is not a data set of mmengine'):

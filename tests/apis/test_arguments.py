@@ -15,10 +15,12 @@ from mmseg.models import EncoderDecoder
 
 from cb_mm import apis
 from cb_mm.apis.arguments import check_arguments
+from cb_mm.config import load_config
 from cb_mm.errors import UserError
 from cb_mm.robustness.given import config_of, describe_metrics
 
 CONFIG = Config()
+TRAINING = load_config('demo_upernet_vit_ti_cb')
 WRONG = [
     (apis.evaluate_robustness, (None,), {}, '`model_or_config` NoneType: this is not of type'),
     (apis.evaluate_robustness, (CONFIG, {}), {}, '`checkpoint` dict: this is not of type str | P'),
@@ -35,17 +37,22 @@ WRONG = [
         "`random_start` 'no': this is not of type bool.",
     ),
     (apis.train, (CONFIG,), {'seed': 'x'}, "`seed` 'x': this is not of type int | None."),
+    (apis.train, (TRAINING,), {'seed': -1}, '`seed` -1 is not between 0 and'),
+    (apis.train, (TRAINING,), {'logger': 'json'}, '`logger` json is not one of tensorboard, wandb'),
+    (apis.train, (TRAINING,), {'launcher': 'bash'}, '`launcher` bash is not one of none, pytorch'),
     (apis.train, (CONFIG,), {'cfg_options': {'a': 1}}, '`cfg_options` dict: this is not of type'),
     (apis.attention_statistics, (CONFIG, 'x', 'y'), {'size': 64}, '`size` 64: this is not of type'),
     (apis.attention_statistics, (CONFIG, 'x', 'y'), {'size': (0, 64)}, '`size` (0, 64): at least'),
     (apis.visualize_attention, (CONFIG, 'x', 'y'), {'layers': 3}, 'Pass a list: [3].'),
     (apis.visualize_attention, (CONFIG, 'x', np.zeros((2, 2, 3))), {}, '`images` ndarray: this is'),
+    (apis.attention_statistics, (CONFIG, 'x', 'y'), {'limit': 0}, '`limit` 0: at least one image'),
     (apis.predict, (CONFIG, 'x', 3.5), {}, '`inputs` 3.5: this is not of type'),
     (apis.export_onnx, (CONFIG, 'x'), {'out': 'y', 'check_sizes': [(32,)]}, '`check_sizes` list:'),
     (apis.corrupt_dataset, (torch.nn.Linear(1, 1), 'x'), {}, '`config` Linear: this is not of'),
     (apis.benchmark, ({'model': 1},), {}, '`models_or_configs` dict: this is not of type'),
     (apis.benchmark, ([],), {}, '`models_or_configs` names no model.'),
     (apis.benchmark, (CONFIG,), {'repeats': 0}, '`repeats` 0: at least 1 is needed.'),
+    (apis.benchmark, (CONFIG,), {'threads': 0}, '`threads` 0: at least 1 is needed.'),
     (apis.benchmark, (CONFIG,), {'size': (0, 64)}, '`size` 0: at least 1 is needed.'),
 ]  # fmt: skip
 

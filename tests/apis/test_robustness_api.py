@@ -16,7 +16,9 @@ from robustness_models import SmallModel
 from tool import main_of
 
 from cb_mm.apis import evaluate_robustness
+from cb_mm.checkpoints.label_set import KEY
 from cb_mm.checkpoints.load_model import load_model
+from cb_mm.checkpoints.provenance import Provenance
 from cb_mm.engine.hooks.sample_guard import guard
 from cb_mm.errors import UserError
 
@@ -171,6 +173,50 @@ def test_the_loop_refuses_weights_of_another_model(small, tmp_path):
     runner = Runner.from_cfg(config)
     with pytest.raises(UserError, match=r'less\.pth'):
         runner.test()
+
+
+def test_the_loop_takes_a_model_with_test_time_augmentation(small, tmp_path):
+    """As mmseg's tool makes it for `--tta`; the record is of the model inside."""
+    config = small.prepared()
+    model = load_model(config, small.checkpoint)
+    meta = {KEY: Provenance.of_model(model).to_meta()}
+    torch.save({'state_dict': model.state_dict(), 'meta': meta}, tmp_path / 'recorded.pth')
+    loads, *rest = config.test_dataloader.dataset.pipeline
+    flips = [dict(type='RandomFlip', prob=0.0), dict(type='RandomFlip', prob=1.0)]
+    steps = [[step] for step in rest[:-1]]
+    augmented = dict(type='TestTimeAug', transforms=[*steps, flips, [rest[-1]]])
+    config.test_dataloader.dataset.pipeline = [loads, augmented]
+    config.model = dict(type='SegTTAModel', module=config.model)
+    config.custom_hooks = [dict(type='ProvenanceHook')]
+    config.test_cfg = dict(
+        type='RobustnessTestLoop', suite='clean', limit=1, out=str(tmp_path / 'out')
+    )
+    config.load_from, config.work_dir = str(tmp_path / 'recorded.pth'), str(tmp_path / 'work')
+    assert Runner.from_cfg(config).test()['clean/mIoU'] > 0
+    config.model.module.data_preprocessor.mean = [0.0, 0.0, 0.0]
+    config.work_dir = str(tmp_path / 'other')
+    runner = Runner.from_cfg(config)
+    with pytest.raises(UserError, match=r'recorded\.pth was trained with images of mean'):
+        runner.test()
+
+
+def test_the_loop_says_what_options_of_the_hosts_tool_do_not_do(small, tmp_path):
+    """`--show-dir` and `--out` of mmseg's tool, `--out` of mmdet's."""
+    config = small.prepared()
+    config.default_hooks.visualization = dict(type='SegVisualizationHook', draw=True)
+    config.test_evaluator.output_dir = str(tmp_path / 'labels')
+    config.test_cfg = dict(
+        type='RobustnessTestLoop', suite='clean', limit=1, out=str(tmp_path / 'out')
+    )
+    config.load_from, config.work_dir = str(small.checkpoint), str(tmp_path / 'work')
+    runner = Runner.from_cfg(config)
+    with pytest.raises(UserError, match=r'no single evaluator: .* `--out`'):
+        runner.test_evaluator  # noqa: B018
+    runner.test()
+    (log,) = (tmp_path / 'work').glob('*/*.log')
+    said = log.read_text()
+    assert 'draws no predictions' in said
+    assert f'{tmp_path / "labels"} holds those of the last pass alone' in said
 
 
 def test_the_loop_takes_weights_of_other_classes_only_if_told(small, tmp_path):

@@ -17,6 +17,7 @@ from robustness_models import SmallModel
 
 from cb_mm import safe_io
 from cb_mm.apis import benchmark
+from cb_mm.apis.host_process import unchanged_process
 from cb_mm.checkpoints.mmengine_files import safe_files
 from cb_mm.compat import mmcv_ops, mmpretrain_guard
 from cb_mm.config import load_config, restricted
@@ -25,6 +26,7 @@ from cb_mm.fileio.backend import AtomicBackend
 
 REPO = Path(__file__).resolve().parents[2]
 JOB = REPO / 'tests' / 'guest_job.py'
+ALL = slice(None)
 #: timm's lists of models, in which LocalViT registers.
 TIMM_LISTS = {
     f'timm.models._registry.{name}'
@@ -108,6 +110,17 @@ def test_after_a_call_the_process_is_as_before(tmp_path, scenes):
             if not STAYS.fullmatch(place) and not (place.startswith('logger ') and before is None)
         }
         assert left == (OF_A_RUNNER if name == 'train' else set()), name
+
+
+@pytest.mark.parametrize('used', [True, False])
+def test_generators_of_gpus_are_put_back_where_the_host_uses_them(used, monkeypatch):
+    states = ['of the first', 'of the second']
+    monkeypatch.setattr('torch.cuda.is_initialized', lambda: used)
+    monkeypatch.setattr('torch.cuda.get_rng_state_all', lambda: [*states])
+    monkeypatch.setattr('torch.cuda.set_rng_state_all', lambda new: states.__setitem__(ALL, new))
+    with unchanged_process():
+        states[:] = ['seeded', 'seeded']
+    assert states == (['of the first', 'of the second'] if used else ['seeded', 'seeded'])
 
 
 def test_safe_configs_are_asked_for_by_one_call_alone(tmp_path):

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+from types import SimpleNamespace
 
 import pytest
 from forked import run
+from mmengine.hooks import CheckpointHook
 from run_files import assert_same
 from tool import SMALL_MASK_RCNN, SMALL_UPERNET, main_of, write_config
 
 from cb_mm.checkpoints.read import read_checkpoint
 from cb_mm.engine.hooks.checkpoint import checkpoints_in
-from cb_mm.engine.hooks.save_every import duration
+from cb_mm.engine.hooks.save_every import SaveEveryHook, duration
 from cb_mm.errors import UserError
 
 
@@ -36,6 +38,13 @@ def test_a_tool_refuses_it_before_anything_is_built(tmp_path, capsys):
     config = write_config(tmp_path, SMALL_UPERNET)
     assert main_of('train.py')([str(config), '--save-every', 'often']) == 2
     assert '--save-every often: it is not a time such as 90s, 30min' in capsys.readouterr().err
+
+
+def test_in_a_config_of_a_host_it_needs_the_hook_that_saves():
+    """mmengine's own CheckpointHook cannot save in between."""
+    runner = SimpleNamespace(hooks=[CheckpointHook()])
+    with pytest.raises(UserError, match='SaveEveryHook saves through a SafeCheckpointHook'):
+        SaveEveryHook('30min').before_train(runner)
 
 
 def test_the_newer_of_two_that_a_kill_left_is_resumed(tmp_path):

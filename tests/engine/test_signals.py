@@ -146,6 +146,22 @@ def test_a_worker_outlives_a_signal_to_the_whole_job(handlers_of_parent, fork):
     assert wait_until_ended(worker) == 0
 
 
+def test_a_worker_that_cannot_hand_over_its_batch_ends_after_a_kill_of_its_parent():
+    """Its end closes its standard output, which this waits for."""
+    program = (
+        'import os, signal, time\n'
+        'from cb_mm.engine.signals import leave_signals_to_parent\n'
+        'if os.fork():\n'
+        '    time.sleep(1)\n'
+        '    os.kill(os.getpid(), signal.SIGKILL)\n'
+        'leave_signals_to_parent()\n'
+        'time.sleep(900)\n'
+    )
+    command = [sys.executable, '-W', 'ignore', '-c', program]
+    done = subprocess.run(command, stdout=subprocess.PIPE, timeout=300)
+    assert done.returncode == -signal.SIGKILL
+
+
 def test_importing_it_takes_nothing_but_the_standard_library():
     code = (
         'import sys, types; sys.modules["cb_mm"] = package = types.ModuleType("cb_mm");'

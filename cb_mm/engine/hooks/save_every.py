@@ -51,17 +51,25 @@ class SaveEveryHook(Hook):
         self.seconds = duration(time, 'SaveEveryHook time =')
         self.last = 0.0
         self.saved: int | None = None
+        self.hook: SafeCheckpointHook
 
     def before_train(self, runner: Runner) -> None:
         """Start the clock."""
-        self.last = time.monotonic()
+        found = [hook for hook in runner.hooks if isinstance(hook, SafeCheckpointHook)]
+        if not found:
+            raise UserError(
+                'SaveEveryHook saves through a SafeCheckpointHook, and the config has none. Set '
+                "default_hooks = dict(checkpoint=dict(type='SafeCheckpointHook')) with the options "
+                'of your CheckpointHook.'
+            )
+        self.hook, self.last = found[0], time.monotonic()
 
     def after_train_iter(
         self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None
     ) -> None:
         """Save if it is time, and no gradients are being accumulated."""
-        hook = next((h for h in runner.hooks if isinstance(h, SafeCheckpointHook)), None)
-        if hook is None or not is_main_process():
+        hook = self.hook
+        if not is_main_process():
             return
         if hook.saved_iteration != self.saved:  # a periodic one was just written
             self.saved, self.last = hook.saved_iteration, time.monotonic()

@@ -160,7 +160,7 @@ class StopOnSignalHook(Hook):
 def _last_words(number: int, iteration: int, runner: Runner, file: str | Path | None) -> str:
     stopped = f'stopped by {signal_name(number)} after iteration {iteration} of {runner.max_iters}'
     if file is None:
-        return f'{stopped}; the config writes no checkpoints, so nothing was saved.'
+        return f'{stopped}; the config has no SafeCheckpointHook, so nothing was saved.'
     return f'{stopped}, saved as {file}. To resume, run the same command with `resume`.'
 
 
@@ -173,7 +173,7 @@ def save_now(runner: Runner, iteration: int, batches: int) -> str | None:
         batches: How many of them in this epoch.
 
     Returns:
-        The file; None if the config writes no checkpoints, or gradients are being accumulated.
+        The file; None without a `SafeCheckpointHook`, or while gradients are being accumulated.
     """
     hook = next((h for h in runner.hooks if isinstance(h, SafeCheckpointHook)), None)
     if hook is None or not updated(runner.optim_wrapper):
