@@ -31,6 +31,8 @@ from ..fileio.folder_lock import FolderLock
 from ..fileio.result_files import plain, read_json, write_json
 from .corrupted_images import PNG, Encoding, ImageWriter, folder_of
 from .data import quiet_worker
+from .extra_metrics import metric_configs
+from .panoptic import do_without_panopticapi
 
 #: What the folder of a copy holds, beside its images.
 ABOUT = 'copy.json'
@@ -71,6 +73,8 @@ def plan_copy(
             copy would lie among them.
     """
     init_default_scope(config.get('default_scope', 'mmengine'))
+    if config.get('test_evaluator'):  # a copy needs no metric, but no loader of their truth either
+        do_without_panopticapi(config, metric_configs(config))
     settings = config.test_dataloader.dataset
     roots = [str(one.get('data_root') or '') for one in dataset_configs(config, ['test'])]
     writer = ImageWriter(settings, roots, cells, Path(out), seed, limit, encoding, frost_pictures)

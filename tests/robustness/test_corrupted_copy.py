@@ -65,7 +65,7 @@ def test_a_test_on_the_copy_gives_the_score_of_the_sweep(model, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_copy_of_a_classifiers_images_has_the_crops(tmp_path):
+def test_a_copy_of_a_classifiers_images_has_the_crops(tmp_path, capsys):
     """In the layout of ImageNet-C, which --test-set imagenet-c reads."""
     pytest.importorskip('mmpretrain', reason='classification needs mmpretrain')
     data = write_imagenet(tmp_path / 'imagenet')
@@ -75,9 +75,11 @@ def test_a_copy_of_a_classifiers_images_has_the_crops(tmp_path):
     built = MODELS.build(load_config(config, ['model.backbone.img_size=32']).model)
     torch.save({'state_dict': built.state_dict(), 'meta': {}}, tmp_path / 'model.pth')
     copy = corrupt_dataset(config, tmp_path / 'copy', corruptions=['contrast'], severity=4,
-                           data_root=data, cfg_options=small_steps())  # fmt: skip
+                           data_root=data, cfg_options=small_steps(), verbose=True)  # fmt: skip
     (folder,) = copy.folders.values()
     assert folder == tmp_path / 'copy' / 'contrast' / '4'
+    # Without it, the crops would be resized and cropped again.
+    assert f' --test-set imagenet-c --data-root {folder}/val' in capsys.readouterr().out
     written = sorted((folder / 'val').rglob('*.jpg'))
     original = sorted((data / 'val').rglob('*.jpg'))
     assert [f.relative_to(folder) for f in written] == [f.relative_to(data) for f in original]
