@@ -13,6 +13,7 @@ from ..config.explain import explaining_build_errors, require_keys
 from ..config.loading import config_name, load_config, set_data_root
 from ..corruption import cells_for
 from ..corruption.frost_pictures import FrostPictures
+from ..corruption.pipeline import type_name
 from ..corruption.suites import CLEAN
 from ..engine.training import check_data
 from ..errors import UserError
@@ -27,7 +28,8 @@ class CorruptedCopy:
 
     Attributes:
         folder: Where it is.
-        folders: Cell ('fog=3') -> its folder, which is the ``data_root`` of a test on it.
+        folders: Cell ('fog=3') -> its folder, which is the ``data_root`` of a test on it. For a
+            classifier's crops, that is ``val`` in it, with the test set 'imagenet-c'.
         images: Images per folder.
         written: Images that this call wrote; the others were there.
     """
@@ -114,5 +116,15 @@ def corrupt_dataset(
     if verbose:
         there = images * len(cells) - written
         print(f'{written:,} files written, {there:,} were there. To test on one of them:')
-        print(f'  CONFIG CHECKPOINT --data-root {folders[cells[0].key]}')
+        print(f'  {_test_words(read, folders[cells[0].key])}')
     return CorruptedCopy(Path(out), folders, images, written)
+
+
+def _test_words(config: Config, folder: Path) -> str:
+    """Return how to test on a folder; a classifier's images are cropped already."""
+    steps = config.test_dataloader.dataset.get('pipeline') or ()
+    if all(type_name(step) != 'CorruptionPoint' for step in steps):
+        return f'CONFIG CHECKPOINT --data-root {folder}'
+    if 'imagenet-c' in (config.get('test_sets') or {}):
+        return f'CONFIG CHECKPOINT --test-set imagenet-c --data-root {folder / "val"}'
+    return f'{folder}, with a pipeline that neither resizes nor crops: the images are the crops'

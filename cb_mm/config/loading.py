@@ -280,16 +280,19 @@ def set_data_root(config: Config, root: str | Path | None) -> None:
         return
     if not Path(root).is_dir():
         raise UserError(f'`data_root` {root} is not a folder.')
-    old = {str(dataset.get('data_root', '')) for dataset in dataset_configs(config)}
+    roots = {str(dataset.get('data_root') or '').rstrip('/') for dataset in dataset_configs(config)}
+    old = sorted(roots - {''}, key=len, reverse=True)  # one may be inside another
     for dataset in dataset_configs(config):
         dataset['data_root'] = str(root)
     for split in ('val', 'test'):
-        metrics = config.get(f'{split}_evaluator')
+        metrics = config.get(f'{split}_evaluator') or {}
+        metrics = metrics.get('metrics', metrics) if isinstance(metrics, dict) else metrics
         for metric in metrics if isinstance(metrics, (list, tuple)) else [metrics]:
-            file = str((metric or {}).get('ann_file') or '')
-            base = next((b for b in old if b and file.startswith(b)), None)
-            if base:
-                metric['ann_file'] = str(Path(root) / file[len(base) :].lstrip('/'))
+            for name in ('ann_file', 'seg_prefix'):
+                file = str((metric or {}).get(name) or '')
+                base = next((one for one in old if file.startswith(f'{one}/')), None)
+                if base:
+                    metric[name] = str(Path(root) / file[len(base) :].lstrip('/'))
 
 
 def replace_sync_bn(config: Config) -> bool:

@@ -6,6 +6,7 @@ same seed gives the same images for any number of workers, and after resuming.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -42,7 +43,8 @@ def _tested(suite: str | None) -> set[str]:
 
 def _check_names(names: Sequence[str], held_out: str | None, where: str) -> None:
     """Refuse corruptions of the test: a model that has seen them is not tested fairly."""
-    seen = [name for name in names if name in _tested(held_out)]
+    tested = _tested(held_out)  # without names, too: an unknown suite is a mistake
+    seen = [name for name in names if name in tested]
     if seen:
         raise UserError(
             f'{where}: {seen[0]} is one of the corruptions of {held_out}; a model that trains on '
@@ -188,14 +190,15 @@ class AugMix(_TrainingCorruption):
         for name in corruptions:
             find_corruption(name)
         _check_names(corruptions, held_out, 'corruptions of AugMix')
-        for option, value, low, high in (
-            ('severity', severity, 0.1, 10),
-            ('width', width, 1, 100),
-            ('depth', depth, 1, 100),
+        for option, value, low, high, kind in (
+            ('severity', severity, 0.1, 10, (int, float)),
+            ('width', width, 1, 100, int),
+            ('depth', 1 if depth is None else depth, 1, 100, int),
         ):
-            if value is not None and not low <= value <= high:
-                raise UserError(f'{option}={value!r} of AugMix must be from {low} to {high}')
-        if alpha <= 0:
+            if not isinstance(value, kind) or not low <= value <= high:
+                whole = 'a whole number ' if kind is int else ''
+                raise UserError(f'{option}={value!r} of AugMix must be {whole}from {low} to {high}')
+        if not 0 < alpha < math.inf:
             raise UserError(f'alpha={alpha!r} of AugMix must be positive')
         self.severity, self.width, self.depth, self.alpha = severity, width, depth, alpha
         self.geometric, self.corruptions = geometric, list(corruptions)

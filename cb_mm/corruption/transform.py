@@ -235,7 +235,6 @@ def check_image(image: object, where: str) -> None:
     in_range = image.dtype.kind == 'f' and bool(np.all((image >= 0) & (image <= 255)))
     if not in_range or not np.array_equal(image, np.floor(image)):
         raise UserError(
-            f'{where}: its values ({image.dtype}) are not whole numbers from 0 to 255; put '
-            'ImageCorruption right after the image loader, before anything that scales values, '
-            'and load 8-bit images'
+            f'{where}: its values ({image.dtype}) are not whole numbers from 0 to 255; put it '
+            'before anything that scales values, and load 8-bit images'
         )

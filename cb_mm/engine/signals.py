@@ -7,6 +7,7 @@ with Ctrl-C (SIGINT). This module imports nothing but the standard library.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 import threading
@@ -20,6 +21,10 @@ SIGNALS = tuple(
     for name in ('SIGTERM', 'SIGINT', 'SIGUSR1', 'SIGHUP')
     if hasattr(signal, name)
 )
+
+
+#: Those of `stop_on_signals` that are in use.
+_handlers: list[Any] = []
 
 
 class StopRequest:
@@ -73,10 +78,10 @@ def stop_on_signals() -> Iterator[StopRequest]:
     """
     request, owner = StopRequest(), os.getpid()
     earlier: dict[int, Any] = {}
+    _let_parents_end_children()
 
     def handle(number: int, frame: FrameType | None) -> None:
-        if os.getpid() != owner:
-            _handle_in_child(number)
+        if os.getpid() != owner:  # the request is for the parent of this process
             return
         request.number = request.number or number
         before = earlier.get(number)
@@ -94,20 +99,39 @@ def stop_on_signals() -> Iterator[StopRequest]:
                 if before is not None and before != signal.SIG_IGN:
                     earlier[number] = before
                     signal.signal(number, handle)
+        _handlers.append(handle)
         yield request
     finally:
+        if handle in _handlers:
+            _handlers.remove(handle)
         for number, before in earlier.items():
             signal.signal(number, signal.SIG_IGN if request.leaving else before)
 
 
-def _handle_in_child(number: int) -> None:
-    """Handle a signal in a forked process: the request is for its parent.
+@functools.cache
+def _let_parents_end_children() -> None:
+    """Let SIGTERM end a forked process at once: that is how a parent ends its children.
 
-    Only SIGTERM ends it as before: that is how a parent ends its children.
+    Python forgets the signals that come to a new process before it can handle any, and handles none
+    in a process that waits inside a C function. Either way `multiprocessing.Pool` would wait for
+    that process for ever. So the signal is held back during the fork, and then as it is by default.
     """
-    if number == signal.SIGTERM:
-        signal.signal(number, signal.SIG_DFL)
-        os.kill(os.getpid(), number)
+    if not hasattr(os, 'register_at_fork'):  # Windows
+        return
+    held = threading.local()
+
+    def before_fork() -> None:
+        held.back = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+    def after_fork() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, held.back)
+
+    def in_child() -> None:
+        if signal.getsignal(signal.SIGTERM) in _handlers:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        after_fork()
+
+    os.register_at_fork(before=before_fork, after_in_parent=after_fork, after_in_child=in_child)
 
 
 def leave_signals_to_parent(*_: object) -> None:

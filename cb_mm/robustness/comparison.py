@@ -31,6 +31,7 @@ def check_comparable(
             f'{identity["images"]}). Test both on the same data, with the same `limit`.'
         )
     check_same_attacks(identity, other, option)
+    _check_same_ice(identity, other, option)
     moved = LabelSet.of_metainfo(other['about']).moved(LabelSet.of_metainfo(metainfo))
     if moved:
         name, there, here = moved
@@ -38,6 +39,23 @@ def check_comparable(
             f'`{option}`: {other["model"]} was tested with its classes in a different order: '
             f'{name!r} is number {there} there and {here} here. Test both with the same '
             'classes (metainfo).'
+        )
+
+
+def _check_same_ice(identity: Mapping[str, Any], other: Mapping[str, Any], option: str) -> None:
+    """Refuse to compare scores under frost whose ice is drawn in one test and photographed in one.
+
+    Photographs of another content are another frost, too.
+    """
+    shared = {*identity['cells']} & {cell['key'] for cell in other['cells']}
+    if not any(key.startswith('frost=') for key in shared):
+        return
+    here, there = (one.get('frost_pictures') for one in (identity, other['identity']))
+    if here != there:
+        ice = 'drawn' if there is None else 'photographed'
+        raise UserError(
+            f'`{option}`: frost of {other["model"]} has other ice, {ice}. Test both with the same '
+            '`frost_pictures`, or without frost.'
         )
 
 

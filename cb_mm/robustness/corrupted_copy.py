@@ -11,7 +11,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from mmengine.config import Config
@@ -31,9 +31,13 @@ from ..fileio.folder_lock import FolderLock
 from ..fileio.result_files import plain, read_json, write_json
 from .corrupted_images import PNG, Encoding, ImageWriter, folder_of
 from .data import quiet_worker
+from .extra_metrics import metric_configs
+from .panoptic import do_without_panopticapi
 
 #: What the folder of a copy holds, beside its images.
 ABOUT = 'copy.json'
+#: Where a data set says which label file belongs to an image.
+_LABEL_FILES = ('seg_map_path', 'xml_path')
 #: Takes an iterable and its length, and shows how far it is.
 Progress = Callable[[Iterable, int], Iterable]
 
@@ -69,6 +73,8 @@ def plan_copy(
             copy would lie among them.
     """
     init_default_scope(config.get('default_scope', 'mmengine'))
+    if config.get('test_evaluator'):  # a copy needs no metric, but no loader of their truth either
+        do_without_panopticapi(config, metric_configs(config))
     settings = config.test_dataloader.dataset
     roots = [str(one.get('data_root') or '') for one in dataset_configs(config, ['test'])]
     writer = ImageWriter(settings, roots, cells, Path(out), seed, limit, encoding, frost_pictures)
@@ -199,7 +205,11 @@ def _labels(config: Config, writer: ImageWriter) -> dict[str, Path]:
         root = str(dataset.get('data_root') or '')
         prefix = dataset.get('data_prefix') or {}
         prefix = prefix if isinstance(prefix, Mapping) else {}
-        for name in (dataset.get('ann_file'), prefix.get('seg_map_path'), prefix.get('seg')):
+        names = [dataset.get('ann_file'), prefix.get('seg_map_path'), prefix.get('seg')]
+        # Pascal VOC has a file for each image, in a folder that no setting has to name.
+        written = {os.path.dirname(str(i['xml_path'])) for i in writer.infos if i.get('xml_path')}
+        beside = [os.path.relpath(folder, root or '.') for folder in sorted(written)]
+        for name in [*names, *(one for one in beside if not one.startswith('..'))]:
             given = str(name or '').strip('/')
             name = os.path.normpath(given)
             path = Path(root, name).absolute()
@@ -209,14 +219,19 @@ def _labels(config: Config, writer: ImageWriter) -> dict[str, Path]:
                 links[name] = path
                 continue
             # Images are in the same folder: a link to it would have them overwritten.
-            files = (Path(str(i['seg_map_path'])) for i in writer.infos if i.get('seg_map_path'))
+            files = [Path(str(i[k])) for i in writer.infos for k in _LABEL_FILES if i.get(k)]
             links |= {os.path.relpath(file, root or '.'): file.absolute() for file in files}
         if outside := [path for name, path in links.items() if name.split(os.sep)[0] == '..']:
             raise UserError(
                 f'{outside[0]} is not below data_root ({root or "none"}): set data_root of the '
                 'data set to a folder that holds its images and its annotations.'
             )
-    return links
+    # What is in a linked folder is there already; a link to it would replace the original.
+    return {
+        name: path
+        for name, path in links.items()
+        if links.keys().isdisjoint(map(str, PurePath(name).parents))
+    }
 
 
 def _link(folder: Path, links: Mapping[str, Path]) -> None:

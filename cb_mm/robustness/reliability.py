@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..corruption.registry import words
 from ..fileio.figures import new_figure
 from ..fileio.safe_text import figure_text
+from .attacks.catalogue import ATTACKS
 from .jobs import CLEAN
 
 if TYPE_CHECKING:
@@ -102,7 +103,8 @@ def reliability_figure(results: Mapping[str, Any]) -> Figure:
             axis.set_axis_off()
             continue
         own = [cell for cell in cells if cell['corruption'] == names[place] and cell is not clean]
-        _draw(axis, 'clean' if names[place] == CLEAN else words(names[place]), clean, own)
+        attack = ATTACKS.get(names[place])
+        _draw(axis, attack.title if attack else words(names[place]), clean, own)
     figure.supxlabel('confidence', fontsize=8)
     figure.supylabel('accuracy', fontsize=8)
     return figure
@@ -117,8 +119,11 @@ def _draw(axis: Axes, title: str, clean: Mapping | None, cells: Sequence[Mapping
         shown.append((clean, 'clean', '#777777'))
     shades = colormaps['viridis']
     for place, cell in enumerate(cells):
-        level = cell['severity'] if cell['severity'] is not None else f'{cell["level"]:g}'
-        label = f'severity {level}' if cell['severity'] is not None else f'level {level}'
+        label = f'level {cell["level"]:g}'
+        if cell['severity'] is not None:
+            label = f'severity {cell["severity"]}'
+        elif cell['corruption'] in ATTACKS:
+            label = f'ε={cell["level"]:g}'
         shown.append((cell, label, shades(0.85 - 0.75 * place / max(len(cells) - 1, 1))))
     for cell, label, colour in shown:
         bins = [one for one in reliability_of(cell) if one['confidence'] is not None]

@@ -26,11 +26,12 @@ _ATTACKS = {'attack_steps': int, 'attack_step_size': float, 'attack_restarts': i
 _RESULTS = {
     'model': str,
     'about': {'checkpoint': (str, None), 'classes': ListOf((str, int))},
-    'identity': {'data': str, 'annotations': str, 'images': int, 'seed': int},
+    'identity': {'data': str, 'annotations': str, 'images': int, 'seed': int,
+                 'frost_pictures': (str, None)},
     'headline': ListOf(str),
     'units': MapOf((str, None)),
     'cells': ListOf(_CELL),
-}
+}  # fmt: skip
 
 
 def read_results(path: str | Path, option: str = 'compare') -> dict[str, Any]:
@@ -72,9 +73,11 @@ def read_results(path: str | Path, option: str = 'compare') -> dict[str, Any]:
 
 
 def _fill_in(results: dict[str, Any]) -> None:
-    """Add what older files do not have."""
+    """Add what older files, or tests without it, do not have."""
     if isinstance(results.get('about'), dict):
         results['about'].setdefault('classes', [])
+    if isinstance(results.get('identity'), dict):
+        results['identity'].setdefault('frost_pictures', None)  # only where there are any
     for cell in results['cells'] if isinstance(results.get('cells'), list) else ():
         if isinstance(cell, dict):
             cell.setdefault('curves', {})

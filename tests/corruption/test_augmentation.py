@@ -120,7 +120,12 @@ def test_what_is_tested_is_not_trained_on():
         dict(type='RandomCorruption', prob=2),
         dict(type='AugMix', severity=11),
         dict(type='AugMix', width=0),
+        dict(type='AugMix', width=2.5),
+        dict(type='AugMix', depth=1.5),
+        dict(type='AugMix', severity='3'),
         dict(type='AugMix', alpha=0),
+        dict(type='AugMix', alpha=float('nan')),
+        dict(type='AugMix', held_out='imagenet_c'),
         dict(type='AugMix', channel_order='gbr'),
     ],
 )

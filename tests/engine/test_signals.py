@@ -122,6 +122,15 @@ def test_children_ignore_requests_but_their_parent_can_end_them(fork):
         assert stop.requested is None
 
 
+def test_a_child_that_was_only_just_started_can_be_ended(fork):
+    """Python forgets the signals that come before it is ready to handle them."""
+    with stop_on_signals():
+        for _ in range(10):
+            child = fork(time.sleep, 600)
+            child.terminate()
+            assert wait_until_ended(child) == -signal.SIGTERM
+
+
 def _serve(connection) -> None:
     leave_signals_to_parent()
     connection.send('ready')

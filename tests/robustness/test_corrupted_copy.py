@@ -65,7 +65,7 @@ def test_a_test_on_the_copy_gives_the_score_of_the_sweep(model, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_copy_of_a_classifiers_images_has_the_crops(tmp_path):
+def test_a_copy_of_a_classifiers_images_has_the_crops(tmp_path, capsys):
     """In the layout of ImageNet-C, which --test-set imagenet-c reads."""
     pytest.importorskip('mmpretrain', reason='classification needs mmpretrain')
     data = write_imagenet(tmp_path / 'imagenet')
@@ -75,9 +75,11 @@ def test_a_copy_of_a_classifiers_images_has_the_crops(tmp_path):
     built = MODELS.build(load_config(config, ['model.backbone.img_size=32']).model)
     torch.save({'state_dict': built.state_dict(), 'meta': {}}, tmp_path / 'model.pth')
     copy = corrupt_dataset(config, tmp_path / 'copy', corruptions=['contrast'], severity=4,
-                           data_root=data, cfg_options=small_steps())  # fmt: skip
+                           data_root=data, cfg_options=small_steps(), verbose=True)  # fmt: skip
     (folder,) = copy.folders.values()
     assert folder == tmp_path / 'copy' / 'contrast' / '4'
+    # Without it, the crops would be resized and cropped again.
+    assert f' --test-set imagenet-c --data-root {folder}/val' in capsys.readouterr().out
     written = sorted((folder / 'val').rglob('*.jpg'))
     original = sorted((data / 'val').rglob('*.jpg'))
     assert [f.relative_to(folder) for f in written] == [f.relative_to(data) for f in original]
@@ -209,6 +211,64 @@ def test_labels_beside_the_images_are_linked_one_by_one(seg, tmp_path):
     (out,) = copy.folders.values()
     assert sorted(os.listdir(out / 'all')) == sorted(os.listdir(folder))
     assert all((out / 'all' / n).is_symlink() == n.endswith('.png') for n in os.listdir(folder))
+
+
+VOC_DETECTION = """
+pipeline = [dict(type='LoadImageFromFile'), dict(type='LoadAnnotations', with_bbox=True)]
+test_dataloader = dict(
+    dataset=dict(
+        type='mmdet.VOCDataset', data_root={root!r}, ann_file='VOC2007/ImageSets/Main/test.txt',
+        data_prefix=dict(sub_data_root='VOC2007/'), test_mode=True, pipeline=pipeline,
+    )
+)
+default_scope = 'mmdet'
+"""
+VOC_OBJECT = """<annotation><size><width>40</width><height>30</height></size><object>
+<name>dog</name><bndbox><xmin>2</xmin><ymin>3</ymin><xmax>20</xmax><ymax>25</ymax></bndbox>
+</object></annotation>"""
+
+
+@pytest.mark.parametrize('beside', [False, True])
+def test_pascal_vocs_boxes_are_linked(tmp_path, beside):
+    """They are in a file for each image, in a folder that the config does not name."""
+    voc = tmp_path / 'VOCdevkit' / 'VOC2007'
+    files = {
+        'ImageSets/Main/test.txt': b'000001\n',
+        'Annotations/000001.xml': VOC_OBJECT.encode(),
+        'JPEGImages/000001.jpg': cv2.imencode('.jpg', np.zeros((30, 40, 3), np.uint8))[1],
+    }
+    folder = 'JPEGImages' if beside else 'Annotations'
+    for name, data in files.items():
+        file = voc / name.replace('Annotations', folder)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(bytes(data))
+    before = content(voc)
+    text = VOC_DETECTION.format(root=str(voc.parent))
+    if beside:
+        text += "test_dataloader['dataset']['ann_subdir'] = 'JPEGImages'\n"
+    (tmp_path / 'voc.py').write_text(text)
+    copy = corrupt_dataset(tmp_path / 'voc.py', tmp_path / 'out', corruptions=['fog=2'])
+    assert content(voc) == before
+    (out,) = copy.folders.values()
+    assert (out / 'VOC2007' / folder / '000001.xml').read_text() == VOC_OBJECT
+    assert not (out / 'VOC2007' / 'JPEGImages' / '000001.jpg').is_symlink()
+
+
+def test_a_list_of_images_inside_the_folder_of_labels(seg, tmp_path):
+    """A second link, to the list, would take the place of the original."""
+    data = tmp_path / 'data'
+    shutil.copytree(seg.data, data)
+    name = min(os.listdir(data / 'images' / 'validation')).rpartition('.')[0]
+    (data / 'annotations' / 'validation' / 'some.txt').write_text(f'{name}\n')
+    before = content(data)
+    some = 'test_dataloader.dataset.ann_file=annotations/validation/some.txt'
+    copy = corrupt_dataset(seg.config, tmp_path / 'out', corruptions=['fog=2'], data_root=data,
+                           cfg_options=[some])  # fmt: skip
+    assert content(data) == before
+    assert copy.images == 1
+    (out,) = copy.folders.values()
+    assert (out / 'annotations' / 'validation').is_symlink()
+    assert (out / 'annotations' / 'validation' / 'some.txt').read_text() == f'{name}\n'
 
 
 @pytest.mark.parametrize(('images', 'labels'), [('.', './'), ('all', 'all/../all')])

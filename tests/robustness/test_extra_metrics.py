@@ -16,6 +16,7 @@ from cb_mm.checkpoints.load_model import load_model
 from cb_mm.errors import UserError
 from cb_mm.robustness.console_log import quiet_console
 from cb_mm.robustness.extra_metrics import split_names, with_extra_metrics
+from cb_mm.robustness.reliability import reliability_figure
 
 QUICK = ['test_dataloader.num_workers=0', 'test_dataloader.persistent_workers=False']
 
@@ -84,6 +85,26 @@ def test_it_is_in_every_file(seg, report):
     assert rows[0] == 'cell,low,high,share,confidence,accuracy'
     assert len(rows) == 1 + 2 * 15
     assert ',ECE,' in report.files['results.csv'].decode()
+
+
+def test_a_panel_of_the_reliability_is_named_as_in_the_tables():
+    curve = {'count': [4], 'correct': [3], 'confidence': [2.0]}
+    figure = reliability_figure(
+        {
+            'model': 'm',
+            'identity': {'images': 1},
+            'cells': [
+                {'key': f'{name}={level}', 'corruption': name, 'level': level, 'severity': severity,
+                 'metrics': {'ECE': {'mean': 25.0}}, 'curves': {'reliability': curve}}
+                for name, level, severity in (('pgd_l2', 90.0, None), ('jpeg_compression', 25.0, 1),
+                                              ('gaussian_noise', 5.0, None))
+            ],
+        }
+    )  # fmt: skip
+    panels = [axis for axis in figure.axes if axis.get_title()]
+    assert [axis.get_title() for axis in panels] == ['PGD L2', 'JPEG compression', 'Gaussian noise']
+    labels = [axis.get_legend().get_texts()[0].get_text() for axis in panels]
+    assert labels == [f'{what}: ECE 25.0' for what in ('ε=90', 'severity 1', 'level 5')]
 
 
 def test_other_metrics_are_another_test(seg, report):

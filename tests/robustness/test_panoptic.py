@@ -12,7 +12,7 @@ import pytest
 import torch
 from mmengine.config import Config
 
-from cb_mm.apis import evaluate_robustness
+from cb_mm.apis import corrupt_dataset, evaluate_robustness
 from cb_mm.errors import UserError
 from cb_mm.evaluation.panoptic_quality import PanopticQualityMetric
 from cb_mm.robustness.console_log import quiet_console
@@ -156,6 +156,15 @@ def test_a_real_model_in_a_sweep(made):
     assert '| PQ ' in report.table()
     assert '| PQ things ' in report.table()
     assert set(report.results['cells'][0]['per_class']['PQ']) == set(CLASSES)
+
+
+@LESS
+def test_a_corrupted_copy_needs_no_panopticapi(made, tmp_path):
+    report = evaluate_robustness(*map(str, made), corruptions=['gaussian_blur=1'], limit=2)
+    copy = corrupt_dataset(made[0], tmp_path / 'copy', corruptions=['gaussian_blur=1'], limit=2)
+    (folder,) = copy.folders.values()
+    found = evaluate_robustness(*map(str, made), data_root=folder, limit=2)
+    assert found.cells[0].metrics['PQ'] == report.cells[1].metrics['PQ']
 
 
 @LESS

@@ -95,6 +95,23 @@ def test_photographs_of_frost_are_part_of_it(seg, tmp_path):
         test(seg, tmp_path / 'other', frost_pictures=str(ice))
 
 
+def test_frost_of_different_ice_is_not_compared(seg, tmp_path):
+    ice, first = tmp_path / 'ice', tmp_path / 'drawn'
+    ice.mkdir()
+    cv2.imwrite(str(ice / 'a.png'), np.full((50, 50, 3), 77, np.uint8))
+    more = dict(corruption=['frost=3'], repeats=1, limit=1)
+    test(seg, first, **more)
+    photographed = dict(**more, frost_pictures=str(ice))
+    for option in ('compare', 'reference'):
+        with pytest.raises(UserError, match=f'`{option}`: frost of .* has other ice, drawn'):
+            test(seg, tmp_path / 'new', **photographed, **{option: str(first)})
+    test(seg, tmp_path / 'photographed', **photographed)
+    with pytest.raises(UserError, match='has other ice, photographed'):
+        test(seg, tmp_path / 'new', **more, compare=str(tmp_path / 'photographed'))
+    # Without frost on one side, there is nothing to mix up.
+    test(seg, tmp_path / 'clean', repeats=1, limit=1, compare=str(tmp_path / 'photographed'))
+
+
 def test_results_of_an_earlier_version_are_told_apart(seg, tmp_path):
     """Before, the identity held neither versions nor annotations; files were known by size."""
     out = tmp_path / 'out'

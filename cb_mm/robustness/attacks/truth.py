@@ -28,7 +28,8 @@ def truth_dataset_cfg(test: Mapping[str, Any], train: Mapping[str, Any] | None) 
         return copy.deepcopy(test)
     if labels is None:
         raise UserError(
-            'an attack needs the true labels, but no pipeline of the config has a LoadAnnotations.'
+            'an attack needs the true labels, but no pipeline of the config has a LoadAnnotations. '
+            'Panoptic models cannot be attacked.'
         )
     result = copy.deepcopy(test)
     if not _move_labels(result, labels, _step(train, 'GenerateEdge')):
