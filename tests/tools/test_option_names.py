@@ -104,7 +104,7 @@ def test_no_text_of_the_library_names_an_option():
         if option.search(COMMAND.split(text)[0])
     }
     # words for mmengine's parser, and for a compiler
-    assert named == {('loading.py', '--options'), ('acceleration.py', '--version')}
+    assert named == {('options.py', '--options'), ('acceleration.py', '--version')}
 
 
 def test_what_stands_in_backticks_is_a_parameter():
