@@ -23,10 +23,6 @@ SIGNALS = tuple(
 )
 
 
-#: Those of `stop_on_signals` that are in use.
-_handlers: list[Any] = []
-
-
 class StopRequest:
     """Whether a signal has asked this process to stop.
 
@@ -68,6 +64,51 @@ def signal_name(number: int) -> str:
     return signal.Signals(number).name
 
 
+class _Handler:
+    """Notes a signal for one block of `stop_on_signals`, and calls the previous handler.
+
+    Blocks need not end in the reverse order: one whose run failed may stay open until its memory is
+    freed. So a closed handler that another one took for its previous one only passes signals on.
+    """
+
+    def __init__(self) -> None:
+        self.request, self.owner = StopRequest(), os.getpid()
+        self.earlier: dict[int, Any] = {}
+        self.closed = False
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() != self.owner:  # the request is for the parent of this process
+            return
+        if not self.closed:
+            self.request.number = self.request.number or number
+        before = self.earlier.get(number)
+        # Python's own handler of Ctrl-C raises KeyboardInterrupt, which this replaces.
+        if callable(before) and before is not signal.default_int_handler:
+            before(number, frame)
+        if self.request.end_now and not self.closed:
+            raise Stopped(number)
+
+    def install(self) -> None:
+        """Handle the signals from now on."""
+        for number in SIGNALS:
+            before = signal.getsignal(number)
+            # None: a handler that is not Python's, so that it could not be restored.
+            if before is not None and before != signal.SIG_IGN:
+                self.earlier[number] = before
+                signal.signal(number, self)
+
+    def close(self) -> None:
+        """Restore the previous handlers, where no later one would be lost by that."""
+        self.closed = True
+        for number, before in self.earlier.items():
+            while isinstance(before, _Handler) and before.closed:
+                before = before.earlier[number]
+            if self.request.leaving:
+                signal.signal(number, signal.SIG_IGN)
+            elif signal.getsignal(number) is self:
+                signal.signal(number, before)
+
+
 @contextlib.contextmanager
 def stop_on_signals() -> Iterator[StopRequest]:
     """Let signals only set a flag within the block, however often they come.
@@ -76,36 +117,14 @@ def stop_on_signals() -> Iterator[StopRequest]:
     (`nohup`) stays ignored. Outside the main thread, where Python allows no handlers, nothing
     changes and nothing is ever requested.
     """
-    request, owner = StopRequest(), os.getpid()
-    earlier: dict[int, Any] = {}
+    handler = _Handler()
     _let_parents_end_children()
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        if os.getpid() != owner:  # the request is for the parent of this process
-            return
-        request.number = request.number or number
-        before = earlier.get(number)
-        # Python's own handler of Ctrl-C raises KeyboardInterrupt, which this replaces.
-        if callable(before) and before is not signal.default_int_handler:
-            before(number, frame)
-        if request.end_now:
-            raise Stopped(number)
-
     try:
         if threading.current_thread() is threading.main_thread():
-            for number in SIGNALS:
-                before = signal.getsignal(number)
-                # None: a handler that is not Python's, so that it could not be restored.
-                if before is not None and before != signal.SIG_IGN:
-                    earlier[number] = before
-                    signal.signal(number, handle)
-        _handlers.append(handle)
-        yield request
+            handler.install()
+        yield handler.request
     finally:
-        if handle in _handlers:
-            _handlers.remove(handle)
-        for number, before in earlier.items():
-            signal.signal(number, signal.SIG_IGN if request.leaving else before)
+        handler.close()
 
 
 @functools.cache
@@ -127,7 +146,7 @@ def _let_parents_end_children() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, held.back)
 
     def in_child() -> None:
-        if signal.getsignal(signal.SIGTERM) in _handlers:
+        if isinstance(signal.getsignal(signal.SIGTERM), _Handler):
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
         after_fork()
 

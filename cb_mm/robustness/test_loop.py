@@ -111,8 +111,8 @@ class RobustnessTestLoop(BaseLoop):
     def evaluator(self) -> Any:
         """Refuse what mmdet's ``tools/test.py --out`` does: add a metric to the evaluator."""
         raise UserError(
-            'RobustnessTestLoop has no single evaluator: every pass has its own. Leave out `--out` '
-            'of the tool; `out` in test_cfg names the folder of the results.'
+            'RobustnessTestLoop has no single evaluator: every pass has its own. Call tools/test.py '
+            'without `--out`; `out` in test_cfg names the folder of the results.'
         )
 
     def run(self) -> dict[str, float]:
@@ -149,15 +149,15 @@ class RobustnessTestLoop(BaseLoop):
         said = []
         if any(getattr(hook, 'draw', False) for hook in self.runner.hooks):
             said.append(
-                'RobustnessTestLoop draws no predictions (`--show`, `--show-dir`, draw=True of a '
-                'hook). `cb-mm test --show-dir` does.'
+                'RobustnessTestLoop draws no predictions (draw=True of a hook, which tools/test.py '
+                'sets for `--show` and `--show-dir`). `cb-mm test --show-dir` does.'
             )
         metrics = self.runner.cfg.get('test_evaluator')
         for metric in metrics if isinstance(metrics, (list, tuple)) else [metrics]:
             if isinstance(metric, Mapping) and metric.get('output_dir'):
                 said.append(
-                    'every pass writes its predictions to the same folder (`--out`): '
-                    f'{metric["output_dir"]} holds those of the last pass alone.'
+                    'every pass writes its predictions to the same folder, which tools/test.py '
+                    f'calls `--out`: {metric["output_dir"]} holds those of the last pass alone.'
                 )
         for line in said:
             print_log(line, self.runner.logger, logging.WARNING)

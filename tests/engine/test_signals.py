@@ -63,6 +63,19 @@ def test_earlier_handlers_are_called_and_restored():
         signal.signal(signal.SIGUSR1, before)
 
 
+def test_blocks_may_end_in_any_order():
+    """A run that failed keeps its block open until its memory is freed, in the middle of another."""
+    first, second = stop_on_signals(), stop_on_signals()
+    before = handlers()
+    failed, request = first.__enter__(), second.__enter__()
+    first.__exit__(None, None, None)
+    signal.raise_signal(signal.SIGTERM)
+    assert request.requested == 'SIGTERM'
+    assert failed.requested is None
+    second.__exit__(None, None, None)
+    assert handlers() == before
+
+
 def test_an_ignored_signal_stays_ignored():
     """What `nohup` does."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
