@@ -111,8 +111,8 @@ class RobustnessTestLoop(BaseLoop):
     def evaluator(self) -> Any:
         """Refuse what mmdet's ``tools/test.py --out`` does: add a metric to the evaluator."""
         raise UserError(
-            'RobustnessTestLoop has no single evaluator: every pass has its own. Call tools/test.py '
-            'without `--out`; `out` in test_cfg names the folder of the results.'
+            'RobustnessTestLoop has no single evaluator: every pass has its own. Call '
+            'tools/test.py without `--out`; `out` in test_cfg names the folder of the results.'
         )
 
     def run(self) -> dict[str, float]:

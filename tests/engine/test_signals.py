@@ -64,7 +64,7 @@ def test_earlier_handlers_are_called_and_restored():
 
 
 def test_blocks_may_end_in_any_order():
-    """A run that failed keeps its block open until its memory is freed, in the middle of another."""
+    """A run that failed keeps its block open until its memory is freed, maybe in another run."""
     first, second = stop_on_signals(), stop_on_signals()
     before = handlers()
     failed, request = first.__enter__(), second.__enter__()
