@@ -209,6 +209,7 @@ def test_the_loop_says_what_options_of_the_hosts_tool_do_not_do(small, tmp_path)
         type='RobustnessTestLoop', suite='clean', limit=1, out=str(tmp_path / 'out')
     )
     config.load_from, config.work_dir = str(small.checkpoint), str(tmp_path / 'work')
+    config.experiment_name = 'options'  # mmengine names a log by config and second otherwise
     runner = Runner.from_cfg(config)
     with pytest.raises(UserError, match=r'no single evaluator: .* `--out`'):
         runner.test_evaluator  # noqa: B018
