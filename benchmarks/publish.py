@@ -81,14 +81,17 @@ def _story(name: str, arm: str, records: dict[str, Any]) -> str:
 
     seeds = [r['scores']['clean'] for key, r in records.items() if key.startswith(f'cifar/{arm}/')]
     value = summarize(seeds)
-    spread = f', standard deviation {value.std:.2f}' if value.std else ''
+    others = 'No other seed has been trained so far.'
+    if value.std:
+        spread = f'{value.mean:.2f} on average, standard deviation {value.std:.2f}'
+        others = f'Top-1 over its {value.n} seeds: {spread}.'
     return f"""
 ## How it came about
 
 Seed 0 of "{QUESTIONS['cifar'].arms[arm].title}" in the registered study of cb_mm
-(`docs/study.md`): 8 epochs in float32 on one CPU thread. Top-1 over its {value.n} seeds:
-{value.mean:.2f} on average{spread}. It comes with cb_mm: `--init cb_mm/{name}`. It knows 32²
-pictures of ten classes and is meant for trying things out.
+(`docs/study.md`): 8 epochs in float32 on one CPU thread. {others}
+It comes with cb_mm: `--init cb_mm/{name}`. It knows 32² pictures of ten classes and is meant for
+trying things out.
 """
 
 

@@ -3,7 +3,7 @@
     python tools/train.py configs/cifar10/cifar10_vit_micro.py --data-root /data/cifar10
 
 Top-1, the paper's: none, it has no such model.
-Measured by us: not yet (the registered study, docs/study.md).
+Measured by us: 63.66 with seed 0 (the registered study, docs/study.md, is not finished).
 """
 
 _base_ = [
