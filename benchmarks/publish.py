@@ -22,8 +22,11 @@ from typing import Any
 from parts.options import BESIDE, study_parser
 from parts.study_plan import QUESTIONS, Run
 
-#: name -> arm of `cifar`
-MODELS = {'vit_micro_cifar10': 'none', 'vit_micro_cifar10_cb': 'cb'}
+#: name -> arm of `cifar`, and the recipe that it is
+MODELS = {
+    'vit_micro_cifar10': ('none', 'cifar10_vit_micro'),
+    'vit_micro_cifar10_cb': ('cb', 'cifar10_vit_micro_cb'),
+}
 DATA = 'CIFAR-10: the 50,000 training images, stored as JPEG'
 #: Every so many test images are enough to see that a file is the right one.
 STEP = 20
@@ -51,7 +54,7 @@ def publish(args: argparse.Namespace) -> str:
     data = StudyData(args.shared, args.work)
     records = json.loads((args.out / 'study.json').read_text())['runs']
     index, lines = shipped_models(), []
-    for name, arm in MODELS.items():
+    for name, (arm, recipe) in MODELS.items():
         run = Run('cifar', arm, 0)
         folder = Worker(data, args.work).folder(run)
         checkpoint = folder / 'epoch_8.pth'
@@ -61,11 +64,14 @@ def publish(args: argparse.Namespace) -> str:
             folder / 'config.py', checkpoint, FOLDER / name, results=folder / 'test', data=DATA,
             licence=args.licence, name=name,
         )  # fmt: skip
+        (FOLDER / name / 'config.py').unlink()  # the recipe, which the package has
         card = FOLDER / name / 'README.md'
-        write_atomically(card, card.read_text() + _story(name, arm, records))
+        general = card.read_text().partition('## Use')[0]
+        write_atomically(card, general + _story(name, arm, recipe, records))
         file = FOLDER / name / WEIGHTS
-        correct, tested = _correct(FOLDER / name / 'config.py', file, data.cifar10())
+        correct, tested = _correct(recipe, file, data.cifar10())
         index[name] = {
+            'recipe': recipe,
             'sha256': hashlib.sha256(file.read_bytes()).hexdigest(),
             'step': STEP,
             'images': tested,
@@ -76,7 +82,7 @@ def publish(args: argparse.Namespace) -> str:
     return '\n'.join(lines)
 
 
-def _story(name: str, arm: str, records: dict[str, Any]) -> str:
+def _story(name: str, arm: str, recipe: str, records: dict[str, Any]) -> str:
     from cb_mm.robustness.statistics import summarize
 
     seeds = [r['scores']['clean'] for key, r in records.items() if key.startswith(f'cifar/{arm}/')]
@@ -85,17 +91,23 @@ def _story(name: str, arm: str, records: dict[str, Any]) -> str:
     if value.std:
         spread = f'{value.mean:.2f} on average, standard deviation {value.std:.2f}'
         others = f'Top-1 over its {value.n} seeds: {spread}.'
-    return f"""
+    return f"""## Use
+
+It comes with cb_mm:
+
+```bash
+cb-mm test {recipe} cb_mm/{name} --data-root /data/cifar10
+```
+
 ## How it came about
 
 Seed 0 of "{QUESTIONS['cifar'].arms[arm].title}" in the registered study of cb_mm
 (`docs/study.md`): 8 epochs in float32 on one CPU thread. {others}
-It comes with cb_mm: `--init cb_mm/{name}`. It knows 32² pictures of ten classes and is meant for
-trying things out.
+It knows 32² pictures of ten classes and is meant for trying things out.
 """
 
 
-def _correct(config: Path, weights: Path, root: Path) -> tuple[int, int]:
+def _correct(config: str, weights: Path, root: Path) -> tuple[int, int]:
     """Return how many of every `STEP`-th test image are classified rightly, and their number."""
     from cb_mm.apis import evaluate_robustness
 

@@ -10,9 +10,10 @@ from typing import Any
 from ..errors import UserError, did_you_mean
 
 SCOPE = 'cb_mm/'
-#: NAME/model.safetensors, config.py, README.md (the card) and results.json; and `INDEX`.
+#: NAME/model.safetensors, README.md (the card) and results.json; and `INDEX`.
 FOLDER = Path(__file__).with_name('weights')
-#: name -> ``sha256`` of the weights, and what a test of them gives (see `benchmarks/publish.py`).
+#: name -> ``recipe``, ``sha256`` of the weights, and what a test of them gives (see
+#: `benchmarks/publish.py`).
 INDEX = 'index.json'
 WEIGHTS = 'model.safetensors'
 

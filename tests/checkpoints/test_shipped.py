@@ -98,8 +98,8 @@ def test_a_card_tells_the_truth(name, some_cifar, tmp_path):
     entry = shipped_models()[name]
     assert entry['step'] == 20
     evaluate_robustness(
-        shipped_folder(f'cb_mm/{name}') / 'config.py', f'cb_mm/{name}', suite='clean',
-        data_root=some_cifar, out=tmp_path / 'test',
+        entry['recipe'], f'cb_mm/{name}', suite='clean', data_root=some_cifar,
+        out=tmp_path / 'test',
     )  # fmt: skip
     results = json.loads((tmp_path / 'test' / 'results.json').read_text())
     found = results['cells'][0]['metrics']['top1']['mean'] * entry['images'] / 100
