@@ -38,7 +38,8 @@ def test_says_how_to_run_it_and_whose_score_it_has(name):
     text = file.read_text()
     assert f'tools/train.py {file.relative_to(REPO)}' in text
     assert "the paper's" in text.lower()
-    assert 'Measured by us: not yet' in text
+    measured = {'cifar10_vit_micro': '63.66', 'cifar10_vit_micro_cb': '63.44'}
+    assert f'Measured by us: {measured.get(name, "not yet")}' in text
 
 
 @pytest.mark.parametrize('name', IMAGENET)
