@@ -20,13 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from parts.options import BESIDE, study_parser
-from parts.study_plan import QUESTIONS, Run
+from parts.study_plan import PUBLISHED, QUESTIONS, Run
 
-#: name -> arm of `cifar`, and the recipe that it is
-MODELS = {
-    'vit_micro_cifar10': ('none', 'cifar10_vit_micro'),
-    'vit_micro_cifar10_cb': ('cb', 'cifar10_vit_micro_cb'),
-}
+#: Arm of `cifar` -> the recipe that it is.
+RECIPES = {'none': 'cifar10_vit_micro', 'cb': 'cifar10_vit_micro_cb'}
 DATA = 'CIFAR-10: the 50,000 training images, stored as JPEG'
 #: Every so many test images are enough to see that a file is the right one.
 STEP = 20
@@ -54,7 +51,8 @@ def publish(args: argparse.Namespace) -> str:
     data = StudyData(args.shared, args.work)
     records = json.loads((args.out / 'study.json').read_text())['runs']
     index, lines = shipped_models(), []
-    for name, (arm, recipe) in MODELS.items():
+    for arm, recipe in RECIPES.items():
+        name = PUBLISHED[arm]
         run = Run('cifar', arm, 0)
         folder = Worker(data, args.work).folder(run)
         checkpoint = folder / 'epoch_8.pth'

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from cb_mm.checkpoints.shipped import SCOPE
 from cb_mm.config.loading import load_config
 from cb_mm.errors import UserError
 from cb_mm.fileio.atomic import write_atomically
@@ -20,7 +21,7 @@ from .camvid import find_camvid
 from .options import BENCHMARKS
 from .short_training import short_training
 from .study_data import AUGREG, DEIT, StudyData
-from .study_plan import QUESTIONS, Run
+from .study_plan import PUBLISHED, QUESTIONS, Run
 from .tool_call import call_tool
 from .training_log import scalars
 
@@ -143,15 +144,7 @@ class _Job:
         }
 
     def _dense(self) -> dict[str, Any]:
-        run = self.run
-        before = self.worker.folder(Run('cifar', run.arm, run.seed))
-        weights = before / f'epoch_{2 if self.trial else 8}.pth'
-        if not weights.is_file():
-            raise UserError(
-                f'{run.key} starts from {weights}, which is not there: do the runs of cifar first, '
-                'with the same --work.'
-            )
-        width = 96
+        weights, width = self._backbone_of_cifar(), 96
         config = load_config(BENCHMARKS / 'parts' / 'camvid_upernet.py')
         trained = load_config(CONFIGS / 'cifar10' / 'cifar10_vit_micro.py').model
         preprocessor = trained.data_preprocessor
@@ -176,6 +169,19 @@ class _Job:
         whole = self._test('test', file, root, '--suite', 'table9')
         cut = self._test('windows', file, root, '--suite', 'clean', *slide)
         return {**_scores(whole, 'mIoU'), 'windows': _scores(cut, 'mIoU')['clean']}
+
+    def _backbone_of_cifar(self) -> Path | str:
+        run = self.run
+        before = self.worker.folder(Run('cifar', run.arm, run.seed))
+        file = before / f'epoch_{2 if self.trial else 8}.pth'
+        if file.is_file():
+            return file
+        if run.seed == 0 and not self.trial:  # the same weights, where the machine is another
+            return f'{SCOPE}{PUBLISHED[run.arm]}'
+        raise UserError(
+            f'{run.key} starts from {file}, which is not there: do the runs of cifar first, with '
+            'the same --work.'
+        )
 
     def _weights(self) -> dict[str, Any]:
         start = self.run.arm.partition('_')[0]

@@ -26,6 +26,7 @@ from parts.study_report import BEGIN, END, report
 from parts.study_work import Worker, _Job
 from parts.tool_call import call_tool
 
+from cb_mm.checkpoints.shipped import shipped_folder
 from cb_mm.errors import UserError
 
 main = runpy.run_path(str(REPO / 'benchmarks' / 'study.py'))['main']
@@ -39,9 +40,8 @@ def test_the_registered_runs():
     assert len({run.key for run in runs}) == len(runs) == 1 + 16 + 10 + 36 + 9 + 12
     arms = {(run.question, run.arm) for run in runs}
     assert arms == {(name, arm) for name, question in QUESTIONS.items() for arm in question.arms}
-    firsts = [run for run in runs if run.question == 'cifar'][:4]
-    assert [run.key for run in firsts] == [
-        'cifar/none/0', 'cifar/cb/0', 'cifar/none/1', 'cifar/cb/1'
+    assert [run.key for run in runs[1:6]] == [
+        'cifar/none/0', 'cifar/cb/0', 'dense/none/0', 'dense/cb/0', 'cifar/none/1'
     ]  # fmt: skip
     places = {run.key: place for place, run in enumerate(runs)}
     for seed in range(5):  # dense starts from what cifar has trained
@@ -222,7 +222,7 @@ def test_dense_needs_the_backbones_of_cifar(shared_folder, tmp_path, capsys):
     words = [
         'dense',
         '--seeds',
-        0,
+        1,
         '--shared',
         shared_folder,
         '--out',
@@ -233,7 +233,14 @@ def test_dense_needs_the_backbones_of_cifar(shared_folder, tmp_path, capsys):
     assert main([str(word) for word in words]) == 2
     error = capsys.readouterr().err
     assert 'do the runs of cifar first' in error
-    assert '2 of 2 runs failed: dense/none/0, dense/cb/0' in error
+    assert '2 of 2 runs failed: dense/none/1, dense/cb/1' in error
+
+
+def test_dense_starts_from_the_published_weights_of_seed_0(shared_folder, tmp_path):
+    job = _Job(Worker(StudyData(shared_folder, tmp_path), tmp_path), Run('dense', 'cb', 0))
+    name = job._backbone_of_cifar()
+    assert name == 'cb_mm/vit_micro_cifar10_cb'
+    assert (shipped_folder(name) / 'README.md').is_file()
 
 
 def test_dense_has_the_backbone_of_cifar(shared_folder, tmp_path):
