@@ -22,6 +22,7 @@ from ..config.explain import explaining_build_errors
 from ..engine.acceleration import compile_parts, use_channels_last
 from ..engine.optim.precision import PRECISIONS, Precision, choose_precision
 from ..errors import UserError
+from ..models.backbones.fast_linear import use_fast_products
 from . import benchmark_report as benchmark
 
 #: Ways to run a model with the same or nearly the same result; tool option -> label.
@@ -104,6 +105,7 @@ def build_subject(
     with explaining_build_errors(config):
         model = MODELS.build(ConfigDict(without_weights(config.model.to_dict())))
     model = revert_sync_batchnorm(model)
+    use_fast_products(model)
     return subject_of(model.to(get_device()), name, size, batch, variant)
 
 

@@ -9,6 +9,7 @@ from mmengine.runner import Runner
 from mmengine.visualization import Visualizer
 from torch import nn
 
+from ..models.backbones.fast_linear import use_fast_products
 from .acceleration import use_channels_last
 
 
@@ -22,7 +23,11 @@ def runner_type(given: nn.Module | None, channels_last: bool) -> type[Runner]:
 
     class PreparedRunner(_OwnRunner):
         def build_model(self, config: Any) -> nn.Module:
-            model = super().build_model(config) if given is None else given
+            if given is None:
+                model = super().build_model(config)
+                use_fast_products(model)
+            else:
+                model = given
             if channels_last:
                 use_channels_last(model)
             return model

@@ -23,6 +23,7 @@ from ..config.explain import explaining_build_errors
 from ..config.loading import dataset_configs, load_config
 from ..errors import UserError, require_name
 from ..fileio.digests import value_digest
+from ..models.backbones.fast_linear import use_fast_products
 from .colours import ClassStyle
 from .results import Result, result_of
 
@@ -100,6 +101,7 @@ def load_predictor(
         with explaining_build_errors(settings):
             set_normalization(settings, normalization, str(checkpoint), trust)
         model = load_model(settings, checkpoint, trust=trust, allow_mismatch=allow_mismatch)
+        use_fast_products(model)
         weights = source_digest(checkpoint)
         device = device or ('cuda' if torch.cuda.is_available() else 'cpu')
     if device is not None:

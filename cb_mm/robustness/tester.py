@@ -23,6 +23,7 @@ from ..datasets.checks.samples import ignored_labels
 from ..datasets.samplers.replay import derive_seed
 from ..engine.optim.precision import Precision, choose_precision
 from ..errors import UserError
+from ..models.backbones.fast_linear import use_fast_products
 from ..prediction.drawing import draw_prediction, seen_image
 from .attacks.catalogue import FGSM
 from .attacks.pgd import Trace, pgd
@@ -103,6 +104,7 @@ class ModelUnderTest:
             model = load_model(
                 config, checkpoint, labels=labels, trust=trust, allow_mismatch=allow_mismatch
             ).to(get_device())
+            use_fast_products(model)
         self.model = model.eval()
         fit_to_model(self.metrics, self.model)
 

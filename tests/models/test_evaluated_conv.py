@@ -178,8 +178,8 @@ def test_head(norm, monkeypatch):
     )
     maps = levels()
     ours, theirs = ways(model, maps, monkeypatch)
-    # Those at stride 4: lateral, 3×3, bottleneck.
-    assert sum(one is not None for one in calls) == 3
+    # Those at stride 4: lateral, 3×3, bottleneck, classifier.
+    assert sum(one is not None for one in calls) == 4
     assert (ours - theirs).abs().max() < 1e-4 * theirs.abs().max()
     assert not torch.equal(ours, theirs)
 

@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 
 from cb_mm.apis.benchmark_report import count_multiplications
-from cb_mm.models.ops import products, winograd
+from cb_mm.models.backbones import fast_linear
+from cb_mm.models.ops import products, upsampled_conv, winograd
 
 
 @pytest.fixture(params=['MKL', 'oneDNN'])
@@ -16,7 +17,7 @@ def library(request, monkeypatch):
     onednn = request.param == 'oneDNN'
     if onednn and not hasattr(torch.ops.mkldnn, '_linear_pointwise'):
         pytest.skip('this torch has no oneDNN')
-    for module in (products, winograd):
+    for module in (fast_linear, products, upsampled_conv, winograd):
         monkeypatch.setattr(module, 'mkl_is_slow', lambda: onednn)
     return request.param
 
@@ -83,9 +84,10 @@ def test_the_winograd_algorithm_and_its_gradients(library, monkeypatch):
     exact = (wanted, *torch.autograd.grad(wanted, own, grad.double()))
     for one, other in zip((out, *found), exact, strict=True):
         assert float((one - other).detach().norm() / other.detach().norm()) < 4e-6
-    # Forward, and backward for the image: sums of at most 256 channels each.
+    # Forward, and backward for the image: sums of at most 256 channels each; for the weights: of
+    # the 81 tiles.
     sizes = {shape[1:] for shape in seen}
-    expected = {(256, 280, 256), (44, 280, 44), (256, 300, 256), (24, 300, 24)}
+    expected = {(256, 280, 256), (44, 280, 44), (256, 300, 256), (24, 300, 24), (81, 300, 81)}
     assert sizes == (expected if library == 'oneDNN' else set())
 
 
@@ -93,6 +95,85 @@ def test_counted_as_the_work_that_it_is(library):
     x, weight = torch.randn(2, 40, 24), torch.randn(16, 24)
     found = count_multiplications(lambda: products.product(x, weight, torch.randn(16)))
     assert found == 2 * 40 * 24 * 16
+
+
+@pytest.mark.parametrize('channels', [24, 200])  # above 192, its gradients are oneDNN's too
+def test_gradients_of_a_product(library, channels, monkeypatch):
+    seen = watched(monkeypatch)
+    x = torch.randn(2, 40, channels, requires_grad=True)
+    weight = torch.randn(channels + 8, channels, requires_grad=True)
+    bias = torch.randn(channels + 8, requires_grad=True)
+    given = x, weight, bias
+    found = torch.autograd.grad(products.product(*given).square().sum(), given)
+    exact = [one.detach().double().requires_grad_() for one in given]
+    wanted = torch.autograd.grad(F.linear(*exact).square().sum(), exact)
+    for one, other in zip(found, wanted, strict=True):
+        assert float((one - other).norm() / other.norm()) < 1e-6
+    count = {24: 2, 200: 3}[channels]  # forward, the input, and the weights where it pays
+    assert len(seen) == (count if library == 'oneDNN' else 0)
+
+
+def test_the_gradient_of_a_sum(library):
+    """It comes as one number, expanded."""
+    x, weight = torch.randn(80, 24, requires_grad=True), torch.randn(16, 24)
+    products.product(x, weight).sum().backward()
+    torch.testing.assert_close(x.grad, weight.sum(0).expand(80, -1))
+
+
+def test_what_is_frozen_gets_no_gradient(library):
+    x, weight = torch.randn(80, 24), torch.randn(16, 24, requires_grad=True)
+    products.product(x, weight, torch.randn(16)).sum().backward()
+    torch.testing.assert_close(weight.grad, x.sum(0).expand(16, -1))
+
+
+def test_autocast_and_transforms_of_functions_are_torchs(library, monkeypatch):
+    seen = watched(monkeypatch)
+    x, weight = torch.randn(3, 80, 24), torch.randn(16, 24)
+    with torch.autocast('cpu'):
+        assert products.product(x, weight).dtype == torch.bfloat16
+    mapped = torch.vmap(lambda one: products.product(one, weight))(x)
+    torch.testing.assert_close(mapped, F.linear(x, weight))
+    assert products.product(x.double(), weight.double()).dtype == torch.float64
+    assert not seen
+
+
+def test_a_backbone_computes_the_same_in_training(library, monkeypatch):
+    from cb_mm.models import ViTCB
+
+    arch = dict(patch_size=8, embed_dim=192, depth=2, num_heads=3, img_size=64)
+    torch.manual_seed(0)
+    seen = watched(monkeypatch)
+    ours = ViTCB(arch, 'cb', out_indices=(0, 1), pyramid=False)
+    plain = ViTCB(arch, 'cb', out_indices=(0, 1), pyramid=False)
+    plain.load_state_dict(ours.state_dict())
+    fast_linear.use_fast_products(torch.nn.Sequential(ours))
+    images = torch.randn(2, 3, 64, 64)
+    for model in (ours, plain):
+        sum(each.square().mean() for each in model(images)).backward()
+        if model is ours:
+            # Of 8 layers: forward, the image's gradient, the weights'.
+            assert len(seen) == (3 * 8 if library == 'oneDNN' else 0)
+            seen.clear()
+    assert not seen
+    for one, other in zip(ours.parameters(), plain.parameters(), strict=True):
+        assert (one.grad is None) == (other.grad is None)
+        if one.grad is not None:
+            torch.testing.assert_close(one.grad, other.grad, rtol=1e-3, atol=1e-6)
+
+
+def test_other_backbones_keep_torchs_layers(library):
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.TransformerEncoderLayer(8, 2))
+    fast_linear.use_fast_products(model)
+    assert not any(type(module) is fast_linear.FastLinear for module in model.modules())
+
+
+def test_convolution_over_maps_of_several_sizes(library):
+    maps = [torch.randn(1, 16, 32, 32), torch.randn(1, 24, 16, 16), torch.randn(1, 8, 8, 8)]
+    weight = torch.randn(32, 48, 3, 3)
+    found = upsampled_conv.conv_upsampled(maps, weight)
+    resized = [upsampled_conv.resize(x, (32, 32), False) for x in maps]
+    wanted = F.conv2d(torch.cat(resized, 1).double(), weight.double(), padding=1)
+    assert float((found - wanted).norm() / wanted.norm()) < 1e-6
 
 
 def test_it_is_a_rule_of_the_processor():

@@ -52,6 +52,16 @@ class FastUPerHead(UpsampledLoss, UPerHead):
         ]
         return self._conv(self.fpn_bottleneck, levels)
 
+    def cls_seg(self, feat: Tensor) -> Tensor:
+        """Classify every place, (B, channels, h, w) -> (B, classes, h, w)."""
+        conv = self.conv_seg
+        known = type(conv) is nn.Conv2d and conv.kernel_size == (1, 1) and conv.groups == 1
+        if known and not (self.training or conv.training or _is_watched(conv)):
+            out = conv_evaluated([feat], conv.weight, Finish(shift=conv.bias))
+            if out is not None:
+                return out.contiguous()
+        return super().cls_seg(feat)
+
     def _conv(self, module: ConvModule, maps: Sequence[Tensor]) -> Tensor:
         """Apply the module to all maps, resized to the first and stacked."""
         conv = module.conv

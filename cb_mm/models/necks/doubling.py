@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from ..ops.products import product
+
 
 class Doubling(nn.ConvTranspose2d):
     """2×2 transposed convolution with stride 2: its windows do not overlap.
@@ -25,8 +27,8 @@ class Doubling(nn.ConvTranspose2d):
         assert self.bias is not None  # see __init__
         batch, channels, height, width = x.shape
         pixels = x.permute(0, 2, 3, 1).reshape(-1, channels)
-        weight = self.weight.permute(0, 2, 3, 1).reshape(channels, -1)
-        out = torch.addmm(self.bias.repeat(4), pixels, weight)
+        weight = self.weight.permute(2, 3, 1, 0).reshape(-1, channels)
+        out = product(pixels, weight, self.bias.repeat(4))
         out = out.view(batch, height, width, 2, 2, -1).transpose(2, 3)
         return out.reshape(batch, 2 * height, 2 * width, -1).permute(0, 3, 1, 2)
 

@@ -1,4 +1,4 @@
-"""Matrix products without gradients, by the library that is fast on this processor.
+"""Matrix products by the library that is fast on this processor.
 
 torch computes float32 products on x86 with MKL, which leaves half of the rate of AMD's processors
 with AVX-512 unused; oneDNN, which torch has for convolutions, does not. Measured on one core of an
@@ -16,17 +16,55 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 # Rows from which a product is worth a call of its own, and the copy of its result.
 _ROWS = 64
 _LONGEST_SUM = 256
+# Channels from which the gradient of the weights is worth two transposed copies for oneDNN.
+_CHANNELS = 192
 
 
 def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Return x (…, C) times weight (K, C), as `torch.nn.functional.linear`."""
-    if _by_onednn(x, x.numel() // x.shape[-1]):
+    """Return x (…, C) times weight (K, C), as `torch.nn.functional.linear`, gradients included."""
+    if _is_watched(x, weight) or not mkl_is_slow():
+        return F.linear(x, weight, bias)
+    if weight.dtype != x.dtype or not _by_onednn(x, x.numel() // max(x.shape[-1], 1)):
+        return F.linear(x, weight, bias)
+    if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
+        return _Product.apply(x, weight, bias)
+    return _onednn(x, weight, bias)
+
+
+class _Product(torch.autograd.Function):
+    """`product` with its gradients, which are products too."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, weight)
         return _onednn(x, weight, bias)
-    return F.linear(x, weight, bias)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        x, weight = ctx.saved_tensors
+        grad = grad.contiguous()  # the gradient of a sum is a single number, expanded
+        rows = grad.view(-1, grad.shape[-1])
+        grad_x = grad_weight = grad_bias = None
+        if ctx.needs_input_grad[0]:
+            grad_x = _onednn(grad, weight.T.contiguous(), None)
+        if ctx.needs_input_grad[1]:
+            grad_weight = outer_product(rows, x.reshape(-1, x.shape[-1]))
+        if ctx.needs_input_grad[2]:
+            grad_bias = rows.sum(0)
+        return grad_x, grad_weight, grad_bias
+
+
+def outer_product(x: Tensor, y: Tensor) -> Tensor:
+    """Return the transpose of x (T, K) times y (T, C), without gradients."""
+    if _by_onednn(x, len(x)) and min(x.shape[1], y.shape[1]) >= _CHANNELS:
+        return _onednn(x.T.contiguous(), y.T.contiguous(), None)
+    return x.T @ y
 
 
 def products(x: Tensor, weights: Sequence[Tensor], out: Tensor, add: bool = False) -> None:
@@ -52,6 +90,15 @@ def products(x: Tensor, weights: Sequence[Tensor], out: Tensor, add: bool = Fals
         add = True
 
 
+def outer_products(x: Tensor, y: Tensor, onto: Tensor) -> None:
+    """Add the transpose of x (n, T, K) times y (n, T, C) to (n, K, C), without gradients."""
+    if not mkl_is_slow():
+        onto.baddbmm_(x.transpose(1, 2), y)
+        return
+    for some, other, place in zip(x, y, onto, strict=True):
+        place.add_(outer_product(some, other))
+
+
 def longest_sum(channels: int) -> int:
     """Return how many channels a product should add up at most.
 
@@ -73,6 +120,17 @@ def counted() -> dict[Any, Callable[..., int]]:
 
 def _onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return torch.ops.mkldnn._linear_pointwise(x, weight, bias, 'none', [], '')
+
+
+def _is_watched(*tensors: Tensor) -> bool:
+    """Return whether something other than plain autograd looks at what is computed."""
+    return (
+        torch.compiler.is_compiling()
+        or torch.jit.is_tracing()
+        or torch.is_autocast_enabled('cpu')
+        or torch._C._are_functorch_transforms_active()
+        or any(type(x) not in (Tensor, torch.nn.Parameter) for x in tensors)
+    )
 
 
 def _by_onednn(x: Tensor, rows: int) -> bool:

@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .products import mkl_is_slow, product
 from .winograd import conv2d
 
 # Multiplications that an A100 does, forward and backward and in half precision, in the time that
@@ -140,7 +141,10 @@ def taps_of(weight: Tensor) -> Tensor:
 def apply_taps(x: Tensor, taps: Tensor) -> Tensor:
     """Return (B, tap row, h · w, tap column · K) of x (B, C, h, w) and taps (k, C, k · K)."""
     batch, channels, h, w = x.shape
-    return torch.matmul(x.permute(0, 2, 3, 1).reshape(batch, 1, h * w, channels), taps)
+    places = x.permute(0, 2, 3, 1).reshape(batch, h * w, channels)
+    if torch.compiler.is_compiling() or x.device.type != 'cpu' or not mkl_is_slow():
+        return torch.matmul(places[:, None], taps)
+    return torch.stack([product(places, row.T) for row in taps], dim=1)
 
 
 def _tap_few(x: Tensor, weight: Tensor) -> Tensor:

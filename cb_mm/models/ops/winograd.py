@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from .finish import Finish
-from .products import longest_sum, mkl_is_slow, products
+from .products import longest_sum, mkl_is_slow, outer_products, products
 from .tiles import TILE, Grid
 
 _POINTS = (0.0, 0.5**0.5, -(0.5**0.5), 2**0.5, -(2**0.5))
@@ -34,9 +34,9 @@ _POSITIONS = 12  # of the 36 in a window whose weights are kept in one piece
 # From here on it took at most 0.81 of the direct algorithm's time on one core, 0.7 in training;
 # with 64 channels the transforms cancel the gain.
 CHANNELS, _PLACES = 128, 3000
-# On one thread: tiles that are multiplied at a time, and the same for the gradient of the weights,
-# which is read and written by every product.
-_CHUNK, _GRADIENT_CHUNK = 128, 1024
+# On one thread: tiles that are multiplied at a time, by MKL and by oneDNN, whose calls take longer
+# to begin; and the same for the gradient of the weights, which every product reads and writes.
+_CHUNK, _LONGER_CHUNK, _GRADIENT_CHUNK = 128, 256, 1024
 
 
 def conv2d(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -112,10 +112,14 @@ def winograd_kernel(weight: Tensor, turned: bool = False) -> list[list[Tensor]]:
     if turned and mkl_is_slow():  # oneDNN needs them in the order of their outputs
         weight, turned = weight.transpose(0, 1), False
     dim = 0 if turned else 1  # the channels that are added up
+    parts = weight.split(longest_sum(weight.shape[dim]), dim)
+    columns = [part.reshape(-1, 9).T for part in parts]
     kernel = []
     for rows in spread.split(_POSITIONS):
-        parts = weight.split(longest_sum(weight.shape[dim]), dim)
-        values = [(rows @ part.reshape(-1, 9).T).view(-1, *part.shape[:2]) for part in parts]
+        values = [
+            (rows @ each).view(-1, *part.shape[:2])
+            for each, part in zip(columns, parts, strict=True)
+        ]
         kernel.append(values if turned else [value.transpose(1, 2) for value in values])
     return kernel
 
@@ -138,7 +142,7 @@ def winograd_products(
     grid, outputs = Grid.of(first), kernel[0][0].shape[2]
     add = onto is not None
     out = first.new_empty(*first.shape[:3], outputs) if onto is None else onto
-    chunks = list(grid.chunks(_CHUNK))
+    chunks = list(grid.chunks(_LONGER_CHUNK if mkl_is_slow() else _CHUNK))
     # All chunks use the same memory: what is requested anew comes page by page from the system.
     most = len(chunks[0]) * grid.across
     room = _room(most, first, outputs)
@@ -223,7 +227,7 @@ def _weight_gradient(values: Tensor, grad: Tensor) -> Tensor:
     for rows in chunks:
         seen = room[:, : len(rows) * grid.across]
         _output_values(grad, grid, rows, seen)
-        total.baddbmm_(seen.transpose(1, 2), values[:, grid.places(rows)])
+        outer_products(seen, values[:, grid.places(rows)], onto=total)
     _, spread, _ = _transforms(grad.dtype)
     return (total.view(_WINDOW**2, -1).T @ spread).view(outputs, channels, 3, 3)
 
