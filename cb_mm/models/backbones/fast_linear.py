@@ -11,6 +11,9 @@ from .vit import ViTCB
 class FastLinear(nn.Linear):
     """torch's linear layer by `product`: the same parameters, keys and results, up to rounding."""
 
+    #: For the record of a checkpoint: the class whose results these are.
+    equivalent_to = 'Linear'
+
     def forward(self, x: Tensor) -> Tensor:
         """Compute (…, out_features) from (…, in_features)."""
         return product(x, self.weight, self.bias)
