@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -35,7 +36,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
 
 def step(title: str, tool: str, *words: object) -> None:
     """Run a tool as a user would, and show the command."""
-    shown = ' '.join(os.path.relpath(w) if isinstance(w, Path) else str(w) for w in words)
+    shown = shlex.join(os.path.relpath(w) if isinstance(w, Path) else str(w) for w in words)
     print(f'\n=== {title}\n$ python tools/{tool} {shown}', flush=True)
     code = subprocess.call([sys.executable, str(REPO / 'tools' / tool), *map(str, words)])
     if code:
@@ -55,8 +56,9 @@ def main(argv: list[str] | None = None) -> int:
          '--data-root', data / 'ade20k', '--suite', 'table9', '--repeats', 2,
          '--out', out / 'robustness')  # fmt: skip
     image = sorted((data / 'ade20k' / 'images' / 'validation').glob('*.jpg'))[0]
-    step('Look at its attention', 'visualize_attention.py', CONFIG, checkpoint, image, '--layers',
-         '-2', '-1', '--html', '--out', out / 'attention')  # fmt: skip
+    step('Look at its attention', 'visualize_attention.py', CONFIG, checkpoint, image,
+         '--size', '96x128', '--clip', 99, '--names', 'ViT-micro + CB', '--layers', '-2', '-1',
+         '--html', '--out', out / 'attention')  # fmt: skip
 
     from cb_mm.datasets.scenes.baseline import most_frequent_class
 
