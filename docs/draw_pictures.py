@@ -21,7 +21,8 @@ from matplotlib.patches import Patch
 
 from cb_mm.apis import evaluate_robustness, predict, visualize_attention
 
-CONFIG = 'demo_upernet_vit_ti_cb'
+CONFIG = 'demo_upernet_vit_micro_cb'
+SIZE = (96, 128)  # height and width at which it reads the scenes
 CORRUPTIONS = ('gaussian_noise', 'motion_blur', 'fog', 'contrast')
 SEVERITY = 4
 
@@ -132,8 +133,9 @@ def main() -> None:
     draw_predictions(demo, args.scenes, args.out / 'getting_started_predictions.png')
     with TemporaryDirectory() as folder:
         visualize_attention(
-            *demo.given, demo.images[0], layers=[-1], clip=99, names=['ViT-Ti + CB'], out=folder
-        )
+            *demo.given, demo.images[0], layers=[-1], size=SIZE, clip=99,
+            names=['ViT-micro + CB'], out=folder,
+        )  # fmt: skip
         (heads,) = Path(folder).glob('*_heads_layer*.png')
         (args.out / 'getting_started_attention.png').write_bytes(heads.read_bytes())
 

@@ -87,6 +87,15 @@ train_pipeline[3].update(crop_size=(48, 48))
 train_dataloader = dict(dataset=dict(pipeline=train_pipeline))
 """
 
+#: What `make demo` trains, on small crops; its ViT has to take the published weights.
+SMALL_CROPS = """
+_base_ = ['{configs}/demo/demo_upernet_vit_micro_cb.py']
+model = dict(data_preprocessor=dict(size=(32, 32)))
+train_pipeline = _base_.train_pipeline
+train_pipeline[3].update(crop_size=(32, 32))
+train_dataloader = dict(dataset=dict(pipeline=train_pipeline))
+"""
+
 
 def config_file(name: str) -> Path:
     """A config that we ship, by its name alone, whichever family's folder it is in."""
@@ -102,11 +111,12 @@ def write_config(folder: Path, text: str, name: str = 'small.py') -> Path:
 
 
 def link_configs(folder: Path) -> None:
-    """Put the folder of our configs there, with the demo's recipe narrow."""
+    """Put the folder of our configs there, with small ones for the demo's recipes."""
     shutil.copytree(CONFIGS, folder / 'configs', copy_function=os.symlink)
-    name = 'demo_upernet_vit_ti_cb.py'
-    (folder / 'configs' / 'demo' / name).unlink()
-    write_config(folder / 'configs' / 'demo', NARROW_DEMO, name)
+    for text, kind in ((NARROW_DEMO, 'ti'), (SMALL_CROPS, 'micro')):
+        name = f'demo_upernet_vit_{kind}_cb.py'
+        (folder / 'configs' / 'demo' / name).unlink()
+        write_config(folder / 'configs' / 'demo', text, name)
 
 
 def command(name: str, *words: object, processes: int = 1) -> list[str]:

@@ -1,5 +1,7 @@
 """Scaled-down recipe on embedded data: draw scenes, train, test under corruption, look inside.
 
+Training starts from the published ViT-micro with CB, which comes with the package.
+
 Examples:
   python tools/demo.py                  # a few minutes on two cores; results in demo_out/
   python tools/demo.py --out /tmp/demo
@@ -12,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -20,7 +23,8 @@ from pathlib import Path
 from cb_mm_cli.options import tool_parser
 
 REPO = Path(__file__).resolve().parent.parent
-CONFIG = REPO / 'configs' / 'demo' / 'demo_upernet_vit_ti_cb.py'
+CONFIG = REPO / 'configs' / 'demo' / 'demo_upernet_vit_micro_cb.py'
+WEIGHTS = 'cb_mm/vit_micro_cifar10_cb'
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
@@ -32,7 +36,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
 
 def step(title: str, tool: str, *words: object) -> None:
     """Run a tool as a user would, and show the command."""
-    shown = ' '.join(os.path.relpath(w) if isinstance(w, Path) else str(w) for w in words)
+    shown = shlex.join(os.path.relpath(w) if isinstance(w, Path) else str(w) for w in words)
     print(f'\n=== {title}\n$ python tools/{tool} {shown}', flush=True)
     code = subprocess.call([sys.executable, str(REPO / 'tools' / tool), *map(str, words)])
     if code:
@@ -45,15 +49,16 @@ def main(argv: list[str] | None = None) -> int:
     started = time.monotonic()
     data, work = out / 'scenes', out / 'train'
     step('Draw the scenes', 'make_scenes.py', data)
-    step('Train UperNet with ViT-Ti + CB', 'train.py', CONFIG, '--data-root', data / 'ade20k',
-         '--work-dir', work, '--resume')  # fmt: skip
+    step('Train UperNet on the published ViT-micro + CB', 'train.py', CONFIG, '--init', WEIGHTS,
+         '--data-root', data / 'ade20k', '--work-dir', work, '--resume')  # fmt: skip
     checkpoint = max(work.glob('iter_*.pth'), key=lambda file: int(file.stem.split('_')[1]))
     step('Test it, clean and under the corruptions of Table 9', 'test.py', CONFIG, checkpoint,
          '--data-root', data / 'ade20k', '--suite', 'table9', '--repeats', 2,
          '--out', out / 'robustness')  # fmt: skip
     image = sorted((data / 'ade20k' / 'images' / 'validation').glob('*.jpg'))[0]
-    step('Look at its attention', 'visualize_attention.py', CONFIG, checkpoint, image, '--layers',
-         '-2', '-1', '--html', '--out', out / 'attention')  # fmt: skip
+    step('Look at its attention', 'visualize_attention.py', CONFIG, checkpoint, image,
+         '--size', '96x128', '--clip', 99, '--names', 'ViT-micro + CB', '--layers', '-2', '-1',
+         '--html', '--out', out / 'attention')  # fmt: skip
 
     from cb_mm.datasets.scenes.baseline import most_frequent_class
 

@@ -39,7 +39,7 @@ TIMM = {
     'upernet_pvtv2_b1_cb': (4, 5, 6, 7),
     'mask_rcnn_swin_t_cb': (6, 7, 8, 10),
 }
-DEMOS = ['demo_upernet_vit_ti_cb', 'demo_mask_rcnn_vit_ti_cb']
+DEMOS = ['demo_upernet_vit_micro_cb', 'demo_upernet_vit_ti_cb', 'demo_mask_rcnn_vit_ti_cb']
 
 
 def read(name: str, schedule: str | None = None) -> Config:
@@ -57,7 +57,7 @@ def build(config: Config) -> torch.nn.Module:
 def test_the_count():
     """So that a test over all configs cannot pass by finding none."""
     assert set(LEAVES) == {*UPERNET, *MASK_RCNN, *TIMM, *DEMOS}
-    assert len(LEAVES) == 9 + 6 + 3 + 2
+    assert len(LEAVES) == 9 + 6 + 3 + 3
     assert len(CLASSIFIERS) == 9 + 2 + 2 + 12 + 9 + 12
     assert len(MODERN) == 4 + 5
     assert len(VQA) == 4
@@ -78,9 +78,13 @@ def test_builds_and_says_how_to_run_it(name):
         expected = TIMM[name]
     elif 'mask_rcnn' in name:  # not in the blocks that feed the FPN
         expected = tuple(i for i in expected if i not in (3, 5, 7, 11))
+    micro = 'vit_micro' in name  # 8 layers, patch 4
+    if micro:
+        expected = (4, 5, 6, 7)
     assert backbone.broadcast_layers == expected
-    assert backbone.out_indices == ((0, 1, 2, 3) if name in TIMM else (3, 5, 7, 11))
-    assert backbone.out_strides == (4, 8, 16, 32)
+    outputs = (0, 1, 2, 3) if name in TIMM else (2, 3, 4, 7) if micro else (3, 5, 7, 11)
+    assert backbone.out_indices == outputs
+    assert backbone.out_strides == ((2, 4, 8, 8) if micro else (4, 8, 16, 32))
     file = config_file(name)
     text = file.read_text()
     assert f'tools/train.py {file.relative_to(REPO)}' in text
@@ -275,9 +279,10 @@ def test_windows_can_be_asked_for():
 
 
 def test_demo_classes_are_those_of_the_scenes():
-    config = read('demo_upernet_vit_ti_cb')
-    assert tuple(config.train_dataloader.dataset.metainfo.classes) == SCENE_CLASSES
-    assert config.model.decode_head.num_classes == len(SCENE_CLASSES)
+    for name in ('demo_upernet_vit_micro_cb', 'demo_upernet_vit_ti_cb'):
+        config = read(name)
+        assert tuple(config.train_dataloader.dataset.metainfo.classes) == SCENE_CLASSES
+        assert config.model.decode_head.num_classes == len(SCENE_CLASSES)
     config = read('demo_mask_rcnn_vit_ti_cb')
     assert tuple(config.train_dataloader.dataset.metainfo.classes) == SCENE_THING_CLASSES
 

@@ -264,7 +264,7 @@ RUNNING = [
 @pytest.mark.slow
 @pytest.mark.parametrize('page', RUNNING, ids=lambda page: page.name)
 def test_marked_blocks_run(page, tmp_path, monkeypatch):
-    """In order, in one folder that has what a checkout has; only the demo's model is narrower."""
+    """In order, in one folder that has what a checkout has; only the demo's recipes are smaller."""
     for name in ('tools', 'examples'):
         (tmp_path / name).symlink_to(REPO / name)
     link_configs(tmp_path)
