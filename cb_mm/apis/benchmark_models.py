@@ -22,7 +22,7 @@ from ..config.explain import explaining_build_errors
 from ..engine.acceleration import compile_parts, use_channels_last
 from ..engine.optim.precision import PRECISIONS, Precision, choose_precision
 from ..errors import UserError
-from ..models.backbones.fast_linear import use_fast_products
+from ..models.backbones.fast_products import use_fast_products
 from . import benchmark_report as benchmark
 
 #: Ways to run a model with the same or nearly the same result; tool option -> label.

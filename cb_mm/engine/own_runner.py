@@ -9,7 +9,7 @@ from mmengine.runner import Runner
 from mmengine.visualization import Visualizer
 from torch import nn
 
-from ..models.backbones.fast_linear import use_fast_products
+from ..models.backbones.fast_products import use_fast_products
 from .acceleration import use_channels_last
 
 

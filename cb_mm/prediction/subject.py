@@ -23,7 +23,7 @@ from ..config.explain import explaining_build_errors
 from ..config.loading import dataset_configs, load_config
 from ..errors import UserError, require_name
 from ..fileio.digests import value_digest
-from ..models.backbones.fast_linear import use_fast_products
+from ..models.backbones.fast_products import use_fast_products
 from .colours import ClassStyle
 from .results import Result, result_of
 

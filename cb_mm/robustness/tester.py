@@ -23,7 +23,7 @@ from ..datasets.checks.samples import ignored_labels
 from ..datasets.samplers.replay import derive_seed
 from ..engine.optim.precision import Precision, choose_precision
 from ..errors import UserError
-from ..models.backbones.fast_linear import use_fast_products
+from ..models.backbones.fast_products import use_fast_products
 from ..prediction.drawing import draw_prediction, seen_image
 from .attacks.catalogue import FGSM
 from .attacks.pgd import Trace, pgd

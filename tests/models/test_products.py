@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F
 
 from cb_mm.apis.benchmark_report import count_multiplications
-from cb_mm.models.backbones import fast_linear
-from cb_mm.models.ops import products, upsampled_conv, winograd
+from cb_mm.models.backbones import fast_products
+from cb_mm.models.ops import attention, products, upsampled_conv, winograd
+from cb_mm.models.ops.attention import attend
 
 
 @pytest.fixture(params=['MKL', 'oneDNN'])
@@ -17,9 +20,17 @@ def library(request, monkeypatch):
     onednn = request.param == 'oneDNN'
     if onednn and not hasattr(torch.ops.mkldnn, '_linear_pointwise'):
         pytest.skip('this torch has no oneDNN')
-    for module in (fast_linear, products, upsampled_conv, winograd):
+    for module in (attention, fast_products, products, upsampled_conv, winograd):
         monkeypatch.setattr(module, 'mkl_is_slow', lambda: onednn)
     return request.param
+
+
+@pytest.fixture
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def watched(monkeypatch) -> list:
@@ -146,7 +157,7 @@ def test_a_backbone_computes_the_same_in_training(library, monkeypatch):
     ours = ViTCB(arch, 'cb', out_indices=(0, 1), pyramid=False)
     plain = ViTCB(arch, 'cb', out_indices=(0, 1), pyramid=False)
     plain.load_state_dict(ours.state_dict())
-    fast_linear.use_fast_products(torch.nn.Sequential(ours))
+    fast_products.use_fast_products(torch.nn.Sequential(ours))
     images = torch.randn(2, 3, 64, 64)
     for model in (ours, plain):
         sum(each.square().mean() for each in model(images)).backward()
@@ -163,8 +174,8 @@ def test_a_backbone_computes_the_same_in_training(library, monkeypatch):
 
 def test_other_backbones_keep_torchs_layers(library):
     model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.TransformerEncoderLayer(8, 2))
-    fast_linear.use_fast_products(model)
-    assert not any(type(module) is fast_linear.FastLinear for module in model.modules())
+    fast_products.use_fast_products(model)
+    assert not any(type(module) is fast_products.FastLinear for module in model.modules())
 
 
 def test_convolution_over_maps_of_several_sizes(library):
@@ -181,3 +192,42 @@ def test_it_is_a_rule_of_the_processor():
     assert products.mkl_is_slow() is products.mkl_is_slow()
     if torch.backends.cpu.get_cpu_capability() != 'AVX512':
         assert not products.mkl_is_slow()
+
+
+def tokens_of(options: dict, tokens: int) -> tuple:
+    from timm.layers import Attention
+
+    torch.manual_seed(0)
+    layer = Attention(96, num_heads=3, qkv_bias=True, norm_layer=torch.nn.LayerNorm, **options)
+    return layer.eval(), 3 * torch.randn(2, tokens, 96)
+
+
+@pytest.mark.parametrize('options', [{}, dict(qk_norm=True), dict(scale_norm=True)])
+@pytest.mark.parametrize('tokens', [401, 512, 300])
+def test_attention(library, options, tokens, monkeypatch, one_thread):
+    layer, x = tokens_of(options, tokens)
+    with torch.no_grad():
+        exact = copy.deepcopy(layer).double()(x.double())
+        layer.__class__ = fast_products.FastAttention
+        called = []
+        monkeypatch.setattr(fast_products, 'attend', lambda *a: called.append(1) or attend(*a))
+        found = layer(x)
+    assert float((found - exact).norm() / exact.norm()) < 1e-6
+    assert bool(called) == (library == 'oneDNN' and tokens > 400)
+
+
+def test_attention_that_is_masked_gated_or_trained_is_timms(library, monkeypatch, one_thread):
+    monkeypatch.setattr(fast_products, 'attend', None)  # a call would fail
+    layer, x = tokens_of({}, 401)
+    gated, _ = tokens_of(dict(gated=True), 401)
+    mask = torch.ones(401, 401, dtype=torch.bool).tril()
+    with torch.no_grad():
+        wanted = layer(x, attn_mask=mask), gated(x)
+    plain = torch.autograd.grad(layer(x).square().sum(), layer.qkv.weight)[0]
+    for each in (layer, gated):
+        each.__class__ = fast_products.FastAttention
+    with torch.no_grad():
+        assert torch.equal(layer(x, attn_mask=mask), wanted[0])
+        assert torch.equal(layer(x, mask), wanted[0])
+        assert torch.equal(gated(x), wanted[1])
+    assert torch.equal(torch.autograd.grad(layer(x).square().sum(), layer.qkv.weight)[0], plain)

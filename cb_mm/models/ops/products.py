@@ -27,7 +27,7 @@ _CHANNELS = 192
 
 def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return x (…, C) times weight (K, C), as `torch.nn.functional.linear`, gradients included."""
-    if _is_watched(x, weight) or not mkl_is_slow():
+    if is_watched(x, weight) or not mkl_is_slow():
         return F.linear(x, weight, bias)
     if weight.dtype != x.dtype or not _by_onednn(x, x.numel() // max(x.shape[-1], 1)):
         return F.linear(x, weight, bias)
@@ -122,7 +122,7 @@ def _onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return torch.ops.mkldnn._linear_pointwise(x, weight, bias, 'none', [], '')
 
 
-def _is_watched(*tensors: Tensor) -> bool:
+def is_watched(*tensors: Tensor) -> bool:
     """Return whether something other than plain autograd looks at what is computed."""
     return (
         torch.compiler.is_compiling()
