@@ -137,15 +137,25 @@ def test_what_is_frozen_gets_no_gradient(library):
     torch.testing.assert_close(weight.grad, x.sum(0).expand(16, -1))
 
 
-def test_autocast_and_transforms_of_functions_are_torchs(library, monkeypatch):
+def test_autocast_and_other_numbers_are_torchs(library, monkeypatch):
     seen = watched(monkeypatch)
     x, weight = torch.randn(3, 80, 24), torch.randn(16, 24)
     with torch.autocast('cpu'):
         assert products.product(x, weight).dtype == torch.bfloat16
-    mapped = torch.vmap(lambda one: products.product(one, weight))(x)
-    torch.testing.assert_close(mapped, F.linear(x, weight))
     assert products.product(x.double(), weight.double()).dtype == torch.float64
     assert not seen
+
+
+@pytest.mark.filterwarnings('ignore:There is a performance drop')
+def test_transforms_of_functions(library):
+    x, weight = torch.randn(3, 80, 24), torch.randn(16, 24)
+    mapped = torch.vmap(lambda one: products.product(one, weight))(x)
+    torch.testing.assert_close(mapped, F.linear(x, weight))
+
+    def gradient(multiply):
+        return torch.func.grad(lambda w: multiply(x, w).square().sum())(weight)
+
+    torch.testing.assert_close(gradient(products.product), gradient(F.linear))
 
 
 def test_a_backbone_computes_the_same_in_training(library, monkeypatch):

@@ -37,12 +37,17 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 class _Product(torch.autograd.Function):
-    """`product` with its gradients, which are products too."""
+    """`product` with its gradients, which are products too; in the form that torch.func takes."""
+
+    generate_vmap_rule = True
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        ctx.save_for_backward(x, weight)
+    def forward(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         return _onednn(x, weight, bias)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs[:2])
 
     @staticmethod
     @once_differentiable
@@ -128,7 +133,6 @@ def is_watched(*tensors: Tensor) -> bool:
         torch.compiler.is_compiling()
         or torch.jit.is_tracing()
         or torch.is_autocast_enabled('cpu')
-        or torch._C._are_functorch_transforms_active()
         or any(type(x) not in (Tensor, torch.nn.Parameter) for x in tensors)
     )
 
