@@ -44,6 +44,14 @@ TOOLS = HERE.parent / 'tools'
 SKIPPED = 2  # iterations that fill caches
 JOBS = ('train', 'test')
 HOSTS = {'segmentation': 'mmseg', 'detection': 'mmdet'}
+# mmdet's tools import mmdet before their config, which does not work without mmcv's compiled ops
+# or cb_mm's stand-in for them.
+WITH_OPS = """
+import runpy, sys
+import cb_mm
+del sys.argv[0]
+runpy.run_path(sys.argv[0], run_name='__main__')
+"""
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:
@@ -138,7 +146,8 @@ def one_round(args: argparse.Namespace, turn: int) -> list[dict[str, Any]]:
                     'test': [tools / 'test.py', config, checkpoint, out, folder / 'test'],
                 }
                 for job in JOBS:  # testing needs the checkpoint
-                    command = [sys.executable, *map(str, commands[job]), *words]
+                    start = ['-c', WITH_OPS] if detection and arm != OURS else []
+                    command = [sys.executable, *start, *map(str, commands[job]), *words]
                     times = measure(command, folder, job)
                     records.append({'arm': arm, 'job': job, 'workers': workers, **times})
                     print(json.dumps(records[-1]), flush=True)
@@ -197,7 +206,7 @@ def run(args: argparse.Namespace) -> None:
         whole = {'machine': machine(), 'settings': settings, 'rounds': rounds}
         write_atomically(file, json.dumps(whole, indent=1) + '\n')
         text = report([record for one in rounds for record in one], args)
-        write_atomically(file.with_suffix('.md'), f'{len(rounds)} rounds.\n\n{text}\n')
+        write_atomically(file.with_suffix('.md'), f'Rounds: {len(rounds)}.\n\n{text}\n')
         print(text)
 
 
