@@ -24,6 +24,7 @@ from parts.markdown import table
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parent / 'docs' / 'benchmarks.md'
 RESULTS = HERE / 'results'
+KINDS = ('time', 'multiplications', 'memory')
 MARKED = re.compile(r'<!-- (\w+) -->\n.*?<!-- end -->', re.DOTALL)
 
 
@@ -67,14 +68,25 @@ def backbone(content: Mapping[str, Any]) -> str:
                  for k in kinds)]
         for name, row in content['rows'].items()
     ]  # fmt: skip
-    return table(['', *(f'{kind}, CPU ms (fastest)' for kind in kinds)], rows)
+    ratios = [
+        [pair, *(f'{found[k]["ratio"]:.2f} ({found[k]["of_fastest"]:.2f})' for k in kinds)]
+        for pair, found in content['ratios'].items()
+        if pair.startswith('ViTCB, CB')
+    ]
+    return '\n\n'.join([
+        table(['', *(f'{kind}, CPU ms (fastest)' for kind in kinds)], rows),
+        table(['median of the per-turn ratios (of the fastest)', *kinds], ratios),
+    ])  # fmt: skip
 
 
 def start_up(content: Mapping[str, Any]) -> str:
-    """Tabulate start_up.py, the commands from the slowest."""
-    rows = sorted(content['rows'].items(), key=lambda item: -item[1]['cpu_median_s'])
-    seconds = [[name, f'{row["cpu_median_s"]:.2f}'] for name, row in rows]
-    return table(['command', 'CPU s'], seconds)
+    """Tabulate start_up.py; our tools, which are alike, as one row."""
+    seconds = {name: row['cpu_median_s'] for name, row in content['rows'].items()}
+    tools = [value for name, value in seconds.items() if re.match(r'tools/[a-z]', name)]
+    rows = [['any of `tools/*.py --help`, the slowest', f'{max(tools):.2f}']]
+    rows += [[f'`{name}`', f'{value:.2f}'] for name, value in seconds.items()
+             if not name.startswith('tools/')]  # fmt: skip
+    return table(['command', 'CPU s'], rows)
 
 
 def growth(content: Mapping[str, Any]) -> str:
@@ -86,7 +98,13 @@ def growth(content: Mapping[str, Any]) -> str:
         ]
         for row in content['tokens']['rows']
     ]  # fmt: skip
-    return table(['tokens', 'CPU ms', 'peak MiB', 'GMAC'], rows)
+    slopes = {of: content[of]['exponent'] for of in ('tokens', 'width', 'batch')}
+    fits = [[of, *(f'{one[k]:.2f}' if k in one else '–' for k in KINDS)]
+            for of, one in slopes.items()]  # fmt: skip
+    return '\n\n'.join([
+        table(['tokens', 'CPU ms', 'peak MiB', 'GMAC'], rows),
+        table(['fitted exponent over the', *KINDS], fits),
+    ])  # fmt: skip
 
 
 def targets(results: Path) -> str:
