@@ -16,6 +16,7 @@ import re
 import statistics
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -124,28 +125,24 @@ def _read(folder: Path, stem: str) -> Any:
     return json.loads(file.read_text()) if file.is_file() else None
 
 
-def _upernet_ratio(kind: str) -> Callable[[Path], float | None]:
-    def value(folder: Path) -> float | None:
-        content = _read(folder, 'upernet_speed_small')
-        peer = content and content['rows']['mmseg, our pyramid'].get(kind)
-        return peer['ours_to_this']['ratio'] if peer else None
-
-    return value
+def _upernet(kind: str, folder: Path) -> float | None:
+    content = _read(folder, 'upernet_speed_small')
+    peer = content and content['rows']['mmseg, our pyramid'].get(kind)
+    return peer['ours_to_this']['ratio'] if peer else None
 
 
-def _job_ratio(job: str, key: str, arm: str = 'cb_mm', to: str = 'the host') -> Any:
-    def value(folder: Path) -> float | None:
-        content = _read(folder, 'whole_jobs_segmentation')
-        if content is None:
-            return None
-        every = [record for one in content['rounds'] for record in one]
-        every = [r for r in every if r['job'] == job and r['workers'] == 0]
-        ours, theirs = (
-            statistics.median(r[key] for r in every if r['arm'] == name) for name in (arm, to)
+def _whole_job(job: str, folder: Path) -> float | None:
+    content = _read(folder, 'whole_jobs_segmentation')
+    if content is None:
+        return None
+    every = [record for one in content['rounds'] for record in one]
+    ours, theirs = (
+        statistics.median(
+            r['step_s'] for r in every if (r['job'], r['workers'], r['arm']) == (job, 0, arm)
         )
-        return ours / theirs
-
-    return value
+        for arm in ('cb_mm', 'the host')
+    )
+    return ours / theirs
 
 
 def _guards(folder: Path) -> float | None:
@@ -165,7 +162,7 @@ def _sweep(folder: Path) -> float | None:
     return max((min(run['to_larger'].values()) for run in runs), default=None)
 
 
-def _mask_rcnn(folder: Path, kind: str) -> float | None:
+def _mask_rcnn(kind: str, folder: Path) -> float | None:
     content = _read(folder, 'mask_rcnn_speed')
     run = content and content['runs'].get(f'small, {kind}')
     return run['rows']['mmdet']['first_to_this']['ratio'] if run else None
@@ -173,16 +170,16 @@ def _mask_rcnn(folder: Path, kind: str) -> float | None:
 
 #: Title, command, aim, and how the value is read from a folder of results; all are ratios.
 TARGETS: tuple[tuple[str, str, float, Callable[[Path], float | None]], ...] = (
-    ('UperNet ViT-S, forward, of mmseg', 'upernet_speed.py', 0.42, _upernet_ratio('forward')),
-    ('a training step, of mmseg', 'upernet_speed.py', 0.48, _upernet_ratio('training step')),
+    ('UperNet ViT-S, forward, of mmseg', 'upernet_speed.py', 0.42, partial(_upernet, 'forward')),
+    ('a training step, of mmseg', 'upernet_speed.py', 0.48, partial(_upernet, 'training step')),
     ('`tools/train.py`, an iteration, of mmseg', 'whole_jobs.py', 0.55,
-     _job_ratio('train', 'step_s')),
-    ('`tools/test.py`, an image, of mmseg', 'whole_jobs.py', 0.60, _job_ratio('test', 'step_s')),
+     partial(_whole_job, 'train')),
+    ('`tools/test.py`, an image, of mmseg', 'whole_jobs.py', 0.60, partial(_whole_job, 'test')),
     ('the same step with guards and replay, of without', 'guard_cost.py', 1.03, _guards),
     ('Mask R-CNN ViT-S, forward, of mmdet', 'mask_rcnn_speed.py', 1.00,
-     lambda folder: _mask_rcnn(folder, 'forward')),
+     partial(_mask_rcnn, 'forward')),
     ('a training step, of mmdet', 'mask_rcnn_speed.py', 1.00,
-     lambda folder: _mask_rcnn(folder, 'training step')),
+     partial(_mask_rcnn, 'training step')),
     ('`tools/test.py` at 2048 × 1024, of 4 GiB', 'large_images.py', 1.00, _four_gigabytes),
     ('a sweep, of the larger of loading and testing', 'sweep_parts.py', 1.10, _sweep),
 )  # fmt: skip

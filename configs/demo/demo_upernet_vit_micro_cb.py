@@ -5,8 +5,8 @@
 
 What `make demo` trains; WEIGHTS are cb_mm/vit_micro_cifar10_cb. The backbone was pre-trained with
 CB on CIFAR-10, at 32² with patches of 4; here it reads images of 128 × 96, so that objects have
-about the size of those it knows. Takes about three minutes on two cores. It shows that everything
-works together and measures nothing else.
+about the size of those it knows. Takes a few minutes on two cores. It shows that everything works
+together and measures nothing else.
 """
 
 _base_ = ['demo_upernet_vit_ti_cb.py']

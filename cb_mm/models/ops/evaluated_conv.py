@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from .finish import Finish
-from .products import product
+from .products import is_watched, product
 from .upsampled_conv import apply_taps, resize, saved_work, taps_of, upsample_taps
 from .winograd import CHANNELS, channels_last, winograd_kernel, winograd_products
 
@@ -57,13 +57,10 @@ def _is_plain_evaluation(*tensors: Tensor) -> bool:
 
     Not while a graph is captured, and not with subclasses of tensors, such as fake ones.
     """
-    if torch.compiler.is_compiling() or torch.jit.is_tracing():
-        return False
     return (
-        all(type(x) in (Tensor, torch.nn.Parameter) for x in tensors)
+        not is_watched(*tensors)
         and all(x.device.type == 'cpu' and x.dtype == torch.float32 for x in tensors)
         and not (torch.is_grad_enabled() and any(x.requires_grad for x in tensors))
-        and not torch.is_autocast_enabled('cpu')
     )
 
 

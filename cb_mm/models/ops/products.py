@@ -27,9 +27,8 @@ _CHANNELS = 192
 
 def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return x (…, C) times weight (K, C), as `torch.nn.functional.linear`, gradients included."""
-    if is_watched(x, weight) or not mkl_is_slow():
-        return F.linear(x, weight, bias)
-    if weight.dtype != x.dtype or not _by_onednn(x, x.numel() // max(x.shape[-1], 1)):
+    plain = not is_watched(x, weight) and weight.dtype == x.dtype
+    if not plain or not _by_onednn(x, x.numel() // max(x.shape[-1], 1)):
         return F.linear(x, weight, bias)
     if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
         return _Product.apply(x, weight, bias)
